@@ -1,0 +1,1 @@
+"""Pure mathematics: states in, states out."""

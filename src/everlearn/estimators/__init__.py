@@ -1,0 +1,1 @@
+"""scikit-learn shells around the core, and their persistence."""

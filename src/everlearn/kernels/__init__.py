@@ -1,0 +1,1 @@
+"""Compiled loops over arrays: the only layer that imports numba."""
