@@ -1,0 +1,74 @@
+# Everything runs in .venv, made on first use. `make PYTHON=/path/to/python3.12 ...` picks the interpreter.
+
+PYTHON ?= python3
+WORKERS ?= auto
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help run test test-nojit test-torch lint types docs bench wheel ci clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make run    learn the demonstration stream and show what was learned"
+	@echo "make test   run the tests"
+	@echo "make lint | types | docs | bench | wheel | test-nojit | test-torch | ci | clean"
+
+run: .venv/.installed
+	$(BIN)/everlearn learn --demo --model-file demo.evl
+
+test: .venv/.test
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
+
+# The kernels as plain Python: numba can neither hide nor add a fault.
+test-nojit: .venv/.test
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/kernels
+
+# Exit status 5 means that no test carries the mark: then torch is not fetched.
+test-torch: .venv/.test
+	@$(BIN)/python -m pytest -q -m torch --collect-only > /dev/null; status=$$?; \
+	if [ $$status -eq 5 ]; then echo "no tests need torch"; exit 0; fi; \
+	if [ $$status -ne 0 ]; then $(BIN)/python -m pytest -q -m torch --collect-only; exit $$status; fi; \
+	set -x; $(PIP) torch==2.13.0 && $(BIN)/python -m pytest -q -m torch
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: .venv/.test
+	$(BIN)/mypy
+
+docs: .venv/.docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: .venv/.test
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+wheel: .venv/.test
+	$(BIN)/python .ci/check_wheel.py
+
+ci:
+	.ci/run
+
+clean:
+	rm -rf .venv build dist docs/_build docs/generated docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.evl
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
+	  echo "everlearn needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+	  echo "Name another one: make PYTHON=/path/to/python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.installed: .venv/.made pyproject.toml
+	$(PIP) -e .
+	@touch $@
+
+.venv/.test: .venv/.made pyproject.toml
+	$(PIP) -e '.[test]'
+	@touch $@ .venv/.installed
+
+.venv/.docs: .venv/.made pyproject.toml
+	$(PIP) -e '.[docs]'
+	@touch $@ .venv/.installed

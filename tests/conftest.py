@@ -1,0 +1,52 @@
+"""What all tests share: one BLAS thread a worker, reproducible Hypothesis runs, the shared data."""
+
+import os
+
+# xdist already runs one process a core; this must happen before NumPy loads its BLAS.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[_name] = "1"
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parents[1]
+
+settings.register_profile(
+    "everlearn",
+    derandomize=True,
+    deadline=None,
+    max_examples=30,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("everlearn"), derandomize=False, max_examples=1000)
+settings.load_profile("everlearn")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `torch` say what they need where torch is not installed."""
+    if importlib.util.find_spec("torch"):
+        return
+    missing = pytest.mark.skip(reason="torch is not installed: pip install 'everlearn[torch]'")
+    for item in items:
+        if item.get_closest_marker("torch"):
+            item.add_marker(missing)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data sets: $EVERLEARN_DATA, or shared/data beside the repository."""
+    folder = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no shared data at {folder}; set EVERLEARN_DATA to its folder")
+    return folder
