@@ -1,0 +1,41 @@
+"""Sphinx settings; `make docs` builds the site and treats every warning as an error."""
+
+import everlearn
+
+project = "everlearn"
+author = "everlearn developers"
+copyright = author
+version = release = everlearn.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "examples", "gallery/**.ipynb"]
+html_theme = "furo"
+html_title = "everlearn"
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py",
+    "abort_on_example_error": True,
+    "image_scrapers": (),
+    "reset_modules": (),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 10,
+}
