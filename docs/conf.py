@@ -1,5 +1,7 @@
 """Sphinx settings; `make docs` builds the site and treats every warning as an error."""
 
+import re
+
 import everlearn
 
 project = "everlearn"
@@ -39,3 +41,15 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "min_reported_time": 10,
 }
+
+
+def escape_fitted_names(app, what, name, obj, options, lines):
+    """Shapes such as (n_components_,) are text; reStructuredText would read the underscore as a link."""
+    for number, line in enumerate(lines):
+        head, colon, kind = line.partition(" : ")
+        if colon and head.strip().isidentifier():
+            lines[number] = head + colon + re.sub(r"(\w)_(?=[,)])", r"\1\\_", kind)
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", escape_fitted_names, priority=100)  # before numpydoc
