@@ -36,8 +36,8 @@ for t in range(1000, 3000):
     model.partial_fit(row)
 
 # %%
-# The leak stands out at once, although neither the temperature nor the pressure is unusual by itself. As it goes on, the
-# model learns it too, and the surprise fades.
+# The leak stands out at once, although neither the temperature nor the pressure is unusual by itself. As it goes on,
+# the model learns it too, and the surprise fades.
 
 figure = go.Figure(go.Scatter(y=surprise, mode="lines"))
 figure.update_layout(xaxis_title="row", yaxis_title="negative log-density", title="How strange each row was")
