@@ -1,0 +1,506 @@
+"""Model files: what goes in comes out, and what is not a model file is refused by name."""
+
+import errno
+import io
+import json
+import os
+import pickle
+import stat
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import everlearn
+from everlearn.errors import InputError, ModelFileError
+from everlearn.estimators import persistence, registry
+from everlearn.estimators.encoding import decode, encode
+from everlearn.estimators.persistence import dumps, loads
+from toys import Rate, RunningNormal, Sums
+
+KEY = "everlearn"
+
+
+def fitted(**params):
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    return RunningNormal(**params).fit(X)
+
+
+def there_and_back(value):
+    """Through the bytes of a file, as an attribute of a model."""
+    model = fitted()
+    model.extra_ = value
+    return loads(dumps(model)).extra_
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray):
+        return type(b) is np.ndarray and a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return type(a) is type(b) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and repr(a) == repr(b)
+
+
+def parts(data):
+    """The JSON content and the tensors of a file."""
+    size = struct.unpack("<Q", data[:8])[0]
+    content = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][KEY])
+    return content, safetensors.numpy.load(data)
+
+
+def rebuilt(content, tensors):
+    content["digest"] = persistence.digest(content["model"], tensors)
+    return safetensors.numpy.save(tensors, metadata={KEY: json.dumps(content)})
+
+
+# -- what goes in comes out ------------------------------------------------------------------------
+
+numbers = st.sampled_from([np.bool_, np.int8, np.int64, np.uint8, np.uint32, np.float16, np.float32, np.float64])
+arrays = numbers.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)))
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+values = st.recursive(
+    scalars | arrays | numbers.flatmap(lambda dtype: hnp.from_dtype(np.dtype(dtype))),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.integers() | st.text() | st.tuples(st.integers()), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_values_come_back_as_they_were(value):
+    assert same(value, there_and_back(value))
+
+
+@given(arrays)
+def test_memory_order_does_not_matter(array):
+    for view in (np.asfortranarray(array), array.T, array[::-1] if array.ndim else array):
+        back = there_and_back(view)
+        assert back.shape == view.shape
+        assert back.dtype == view.dtype
+        assert back.flags.c_contiguous
+        assert back.flags.writeable
+        assert back.flags.owndata
+        np.testing.assert_array_equal(back, view)
+
+
+def test_fortran_order_is_what_safetensors_scrambles():
+    F = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(there_and_back(F), F)
+    np.testing.assert_array_equal(there_and_back(F[:, ::2]), F[:, ::2])
+
+
+def test_foreign_byte_order():
+    swapped = np.array([1.5, -2.0], dtype=">f8")
+    np.testing.assert_array_equal(there_and_back(swapped), [1.5, -2.0])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["yes", "no", "ümlaut \ud800"]),
+        np.array([], dtype=str),
+        np.array([["a", "bb"], ["ccc", ""]]),
+        np.array(["a", None, 3, 2.5, ("t", 1)], dtype=object),
+        np.array("zero-dimensional", dtype=object),
+    ],
+    ids=["texts", "none", "matrix", "mixed", "0-d"],
+)
+def test_label_arrays(labels):
+    back = there_and_back(labels)
+    assert back.dtype.kind == labels.dtype.kind
+    assert back.shape == labels.shape
+    assert back.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("bits", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+def test_generators_go_on_where_they_were(bits):
+    rng = np.random.Generator(getattr(np.random, bits)(3))
+    rng.integers(10, size=3, dtype=np.uint32)
+    rng.normal(size=5)
+    back = there_and_back(rng)
+    np.testing.assert_array_equal(rng.normal(size=700), back.normal(size=700))
+    np.testing.assert_array_equal(rng.integers(9, size=5, dtype=np.uint32), back.integers(9, size=5, dtype=np.uint32))
+
+
+def test_random_state_goes_on_where_it_was():
+    rng = np.random.RandomState(3)
+    rng.normal()
+    back = there_and_back(rng)
+    np.testing.assert_array_equal(rng.normal(size=700), back.normal(size=700))
+
+
+def test_named_tuples_dataclasses_and_models_nest():
+    model = fitted(rate=Rate(2.0, float("nan")), inner=RunningNormal(ridge=0.5))
+    model.parts_ = {1: Sums(1.0, np.ones(3), np.zeros(3)), "others": [fitted(), RunningNormal()]}
+    back = loads(dumps(model))
+    assert type(back.rate) is Rate
+    assert repr(back.rate) == repr(model.rate)
+    assert back.inner.ridge == 0.5
+    assert not back.inner._is_started()
+    assert type(back.parts_[1]) is Sums
+    assert dumps(back.parts_["others"][0]) == dumps(fitted())
+    assert dumps(back) == dumps(model)
+
+
+def test_caches_are_left_out():
+    model = fitted()
+    model._cache_ = np.ones(1000)
+    assert "_cache_" not in vars(loads(dumps(model)))
+
+
+def test_feature_names():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=["temp", "rpm"])
+    back = loads(dumps(RunningNormal().fit(frame)))
+    assert back.feature_names_in_.dtype == object
+    assert list(back.feature_names_in_) == ["temp", "rpm"]
+    with pytest.raises(ValueError, match="feature names"):
+        back.partial_fit(frame[["rpm", "temp"]])
+
+
+@pytest.mark.parametrize("value", [lambda x: x, {1, 2}, object(), 1j, np.array([1j]), np.datetime64("2020"), bytes(3)])
+def test_what_cannot_be_saved_is_named(value):
+    model = fitted()
+    model.odd_ = [1, value]
+    with pytest.raises(InputError, match=r"odd_\.1"):
+        dumps(model)
+
+
+def test_endless_nesting_is_refused():
+    model = fitted()
+    model.loop_ = []
+    model.loop_.append(model.loop_)
+    with pytest.raises(InputError, match="loop_"):
+        dumps(model)
+
+
+def test_only_models_and_known_classes_are_saved():
+    class Stranger(RunningNormal):
+        pass
+
+    with pytest.raises(InputError, match="Stranger"):
+        dumps(Stranger())
+    with pytest.raises(InputError, match="not a dict"):
+        dumps({})
+    with pytest.raises(InputError, match="neither"):
+        registry.register(dict)
+
+
+def test_names_are_taken_once():
+    other = type("RunningNormal", (RunningNormal,), {})
+    with pytest.raises(InputError, match="already"):
+        registry.register(other)
+
+
+def test_the_table_of_classes_is_true():
+    """Every class a file may name exists and is of the sort it is listed under."""
+    for name in registry._listed():
+        sort = registry.is_value if "." in name else registry.is_estimator
+        assert registry.class_named(name, sort)
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def test_save_and_load(tmp_path):
+    model = fitted()
+    path = tmp_path / "model.evl"
+    model.save(path)
+    back = everlearn.load(str(path))
+    X = np.random.default_rng(1).normal(size=(20, 3))
+    np.testing.assert_array_equal(back.score_samples(X), model.score_samples(X))
+    np.testing.assert_array_equal(back.partial_fit(X).score_samples(X), model.partial_fit(X).score_samples(X))
+    assert os.listdir(tmp_path) == ["model.evl"]
+
+
+def test_any_safetensors_reader_sees_the_arrays(tmp_path):
+    fitted().save(tmp_path / "m.evl")
+    tensors = safetensors.numpy.load_file(tmp_path / "m.evl")
+    assert {name.partition(":")[2] for name in tensors} == {"_sums_.mean", "_sums_.scatter"}
+
+
+def test_permissions_follow_the_umask_and_the_old_file(tmp_path):
+    path = tmp_path / "m.evl"
+    fitted().save(path)
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    path.chmod(0o600)
+    fitted().save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_is_followed(tmp_path):
+    fitted().save(tmp_path / "real.evl")
+    (tmp_path / "link.evl").symlink_to("real.evl")
+    fitted(ridge=0.5).save(tmp_path / "link.evl")
+    assert (tmp_path / "link.evl").is_symlink()
+    assert everlearn.load(tmp_path / "real.evl").ridge == 0.5
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "m.evl"
+    fitted().save(path)
+    before = path.read_bytes()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(persistence.os, step, full)
+    with pytest.raises(OSError, match=r"could not be saved: No space left on device.*intact") as error:
+        fitted(ridge=0.5).save(path)
+    assert error.value.errno == errno.ENOSPC
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["m.evl"]
+
+
+def test_places_that_cannot_hold_a_file(tmp_path):
+    with pytest.raises(OSError, match=r"no folder .*; create it first"):
+        fitted().save(tmp_path / "absent" / "m.evl")
+    with pytest.raises(OSError, match="something else than a file"):
+        fitted().save(tmp_path)
+    with pytest.raises(OSError, match="something else than a file"):
+        fitted().save(os.devnull)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_an_absent_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        everlearn.load(tmp_path / "absent.evl")
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+class Bomb:
+    exploded = False
+
+    def __reduce__(self):
+        return setattr, (Bomb, "exploded", True)
+
+
+def zip_of_pickle():
+    import zipfile
+
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model/data.pkl", pickle.dumps(Bomb()))
+    return file.getvalue()
+
+
+FOREIGN = {
+    "empty": (b"", "truncated"),
+    "text": (b"a,b,c\n1,2,3\n4,5,6\n", "not a model file"),
+    "pickle": (pickle.dumps(Bomb()), "pickle"),
+    "old pickle": (pickle.dumps(Bomb(), protocol=2), "pickle"),
+    "torch": (zip_of_pickle(), "zip"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(20), "gzip"),
+    "other safetensors": (safetensors.numpy.save({"w": np.ones(3)}), "safetensors file, but not"),
+    "big header": (struct.pack("<Q", 10**9) + b'{"a"', "not a model file"),
+    "cut header": (struct.pack("<Q", 10**6) + b'{"a"', "truncated"),
+    "bad header": (struct.pack("<Q", 5) + b"{abc}", "damaged"),
+    "deep header": (struct.pack("<Q", 5000) + b'{"a":' * 1000, "damaged"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), FOREIGN.values(), ids=FOREIGN)
+def test_foreign_files(tmp_path, data, message):
+    path = tmp_path / "m.evl"
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match=rf"m\.evl: .*{message}"):
+        everlearn.load(path)
+    with pytest.raises(ModelFileError, match=message):
+        loads(data)
+    assert not Bomb.exploded
+
+
+def test_not_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="regular file"):
+        everlearn.load(tmp_path / "pipe")
+
+
+def test_newer_version():
+    content, tensors = parts(dumps(fitted()))
+    content.update(format=persistence.FORMAT_VERSION + 1, everlearn="99.1")
+    with pytest.raises(ModelFileError, match=r"format 2, written by everlearn 99\.1.*pip install -U everlearn"):
+        loads(rebuilt(content, tensors))
+
+
+def hostile(change):
+    """A sound file with one thing changed."""
+    model = fitted(rate=Rate())
+    model.rng_ = np.random.default_rng(0)
+    model.twister_ = np.random.Generator(np.random.MT19937(0))
+    model.names_ = np.array(["a", "b"])
+    model.pair_ = (1, float("nan"))
+    content, tensors = parts(dumps(model))
+    change(content, tensors)
+    return rebuilt(content, tensors)
+
+
+def change(path, value):
+    """Set the node at a dotted path of the content."""
+
+    def apply(content, tensors):
+        *steps, last = path.split(".")
+        node = content
+        for step in steps:
+            node = node[int(step) if isinstance(node, list) else step]
+        node[int(last) if isinstance(node, list) else last] = value
+
+    return apply
+
+
+def add_tensor(content, tensors):
+    tensors["more"] = np.ones(3)
+
+
+def drop_tensor(content, tensors):
+    tensors.popitem()
+
+
+def reshape_tensor(content, tensors):
+    name = next(iter(tensors))
+    tensors[next(n for n in tensors if "mean" in n)] = np.ones(7)
+    assert name
+
+
+def retype_tensor(content, tensors):
+    name = next(n for n in tensors if "mean" in n)
+    tensors[name] = tensors[name].astype(np.float32)
+
+
+def nest(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+FITTED = "model.fitted."
+HOSTILE = {
+    "format text": change("format", "one"),
+    "format zero": change("format", 0),
+    "model a list": change("model", [1, 2]),
+    "model a number": change("model", 3),
+    "unknown class": change("model.class", "os.system"),
+    "class of a value": change("model.class", "toys.Sums"),
+    "class a list": change("model.class", ["RunningNormal"]),
+    "value class unknown": change(FITTED + "_sums_.class", "subprocess.Popen"),
+    "value class a model": change(FITTED + "_sums_.class", "RunningNormal"),
+    "value field missing": lambda c, t: c["model"]["fitted"]["_sums_"]["fields"].pop("n"),
+    "value field more": change(FITTED + "_sums_.fields.more", 1),
+    "unknown kind": change(FITTED + "_sums_.kind", "eval"),
+    "kind a list": change(FITTED + "_sums_.kind", []),
+    "unknown parameter": change("model.params.more", 1),
+    "params a list": change("model.params", []),
+    "hidden method": change(FITTED + "score_samples", 1),
+    "hidden property": change(FITTED + "variance_", 1),
+    "hidden parameter": change(FITTED + "ridge", 1),
+    "filled cache": change(FITTED + "_cache_", 1),
+    "dunder": change(FITTED + "__class__", "x"),
+    "no columns": lambda c, t: c["model"]["fitted"].pop("n_features_in_"),
+    "columns negative": change(FITTED + "n_features_in_", -1),
+    "columns true": change(FITTED + "n_features_in_", True),
+    "names too few": change("model.feature_names", ["a"]),
+    "names numbers": change("model.feature_names", [1, 2, 3]),
+    "names among the fitted": change(FITTED + "feature_names_in_", ["a", "b", "c"]),
+    "other column count": change(FITTED + "n_features_in_", 4),
+    "texts of numbers": change(FITTED + "names_.items", [1, 2]),
+    "texts of another shape": change(FITTED + "names_.shape", [3, 10**18]),
+    "shape a text": change(FITTED + "names_.shape", "ab"),
+    "float of text": change(FITTED + "pair_.items.1.value", "__import__('os')"),
+    "generator unknown": change(FITTED + "rng_.state.items.0.1", "default_rng"),
+    "generator state": change(FITTED + "rng_.state.items.1.1", 3),
+    "generator negative": change(FITTED + "rng_.state.items.2.1", -1),
+    "generator beyond its end": change(FITTED + "twister_.state.items.1.1.items.1.1", 10**6),
+    "generator key": change(FITTED + "twister_.state.items.1.1.items.0.1", [1, 2]),
+    "tensor named twice": change(FITTED + "_sums_.fields.scatter", {"kind": "array", "tensor": "0:_sums_.mean"}),
+    "tensor number": change(FITTED + "_sums_.fields.scatter.tensor", 1),
+    "deep": change(FITTED + "pair_", nest(100)),
+    "very deep": lambda c, t: c["model"]["fitted"].update(pair_=nest(900)),
+    "tensor more": add_tensor,
+    "tensor missing": drop_tensor,
+    "tensor of another shape": reshape_tensor,
+    "tensor of another type": retype_tensor,
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files(change):
+    data = hostile(change)
+    with pytest.raises(ModelFileError, match=r"^upload: \S+"):
+        loads(data, name="upload")
+
+
+def test_a_sound_file_is_not_hostile():
+    assert loads(hostile(lambda content, tensors: None)).pair_[0] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "3", "null", "[" * 100_000, '{"format": 1}', '{"format": 1, "model": NaN}', "9" * 5000]
+)
+def test_hostile_text(text):
+    with pytest.raises(ModelFileError):
+        loads(safetensors.numpy.save({}, metadata={KEY: text}))
+
+
+def test_one_flipped_bit_is_noticed():
+    data = bytearray(SOUND)
+    data[-1] ^= 1
+    with pytest.raises(ModelFileError, match="damaged"):
+        loads(bytes(data))
+
+
+def test_truth_values_are_zero_or_one():
+    model = fitted()
+    model.flags_ = np.array([True, False])
+    data = bytearray(dumps(model))
+    data[-1] = 7
+    with pytest.raises(ModelFileError, match="neither true nor false"):
+        loads(bytes(data))
+
+
+def test_types_that_models_do_not_use():
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}).encode()
+    with pytest.raises(ModelFileError, match="BF16"):
+        loads(struct.pack("<Q", len(header)) + header + bytes(8))
+
+
+SOUND = hostile(lambda content, tensors: None)
+
+
+@given(st.integers(0, len(SOUND) - 1))
+def test_truncated_files(size):
+    with pytest.raises(ModelFileError):
+        loads(SOUND[:size])
+
+
+@given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_damaged_files_are_refused_unless_the_model_is_equal(changes):
+    data = bytearray(SOUND)
+    for position, byte in changes:
+        data[position] = byte
+    try:
+        model = loads(bytes(data))
+    except ModelFileError:
+        return
+    assert dumps(model) == SOUND
+
+
+@given(values)
+def test_trees_of_anything_decode_or_are_refused(value):
+    """Whatever encodes also decodes, without the bytes between."""
+    found = {}
+    assert same(value, decode(encode(value, "", found), found))
+    assert not found
