@@ -51,7 +51,7 @@ class RunningNormal(StreamEstimator):
                 step = (x - mean) * (w / n)
                 scatter += w * (x - mean) * ((x - mean) - step)
             mean += step
-        self._sums_ = Sums(n, mean, scatter)
+        self._sums_ = Sums(float(n), mean, scatter)
         self._cache_ = None
 
     @property

@@ -179,7 +179,7 @@ class StreamEstimator(BaseEstimator):
             or type(X) is not np.ndarray
             or X.dtype is not _FLOAT64
             or X.ndim != 2
-            or X.shape[1] != self.n_features_in_
+            or X.shape[1] != self.__dict__.get("n_features_in_")
             or X.shape[0] == 0
             or not X.flags.c_contiguous
         ):
@@ -193,7 +193,7 @@ class StreamEstimator(BaseEstimator):
             self._check_started()
         rows = as_rows(X)
         if first_invalid(rows, self._allow_nan) >= 0:
-            self._refuse_cell(rows, getattr(X, "columns", None))
+            self._refuse_cell(rows, _column_names(X))
         validate_data(self, X, reset=first, skip_check_array=True)
         return rows
 
@@ -237,8 +237,10 @@ def as_rows(X: Any) -> NDArray[np.float64]:
         return check_array(X, dtype=np.float64, order="C", ensure_all_finite=False)  # type: ignore[no-any-return]
     except (ValueError, TypeError) as error:
         cell = _first_text(X)
-        if cell is None:
+        if cell is None and isinstance(error, TypeError):
             raise
+        if cell is None:
+            raise InputError(f"Input X cannot be taken: {error}") from error
         row, column, value = cell
         raise InputError(
             f"Input X has {value!r} at row {row}, column {column}, which is not a number ({error}). "
@@ -248,7 +250,11 @@ def as_rows(X: Any) -> NDArray[np.float64]:
 
 def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     """Weights of rows: one positive finite number each."""
-    weights = np.ascontiguousarray(sample_weight, dtype=np.float64)
+    try:
+        given = np.asarray(sample_weight)
+        weights = given.astype(np.float64, order="C", casting="unsafe" if given.dtype == object else "same_kind")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight must hold one positive number a row; {error}.") from error
     if weights.ndim == 0:
         weights = np.full(n_rows, float(weights))
     if weights.shape != (n_rows,):
@@ -257,15 +263,15 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"sample_weight must be positive and finite; row {row} has {weights[row]}. Leave out rows that should not count."
+            f"sample_weight must be positive and finite; row {row} has {weights[row]}. "
+            "Leave out rows that should not count."
         )
     return weights
 
 
 def _first_text(X: Any) -> tuple[int, Any, Any] | None:
     """Row, column and value of the first cell that cannot be read as a number."""
-    names = list(X.columns) if hasattr(X, "columns") and not callable(X.columns) else None
-    names = getattr(X, "column_names", names)
+    names = _column_names(X)
     try:
         cells = np.asarray(X, dtype=object)
     except ValueError:
@@ -275,10 +281,16 @@ def _first_text(X: Any) -> tuple[int, Any, Any] | None:
     for row, values in enumerate(cells):
         for column, value in enumerate(values):
             try:
-                float(value)
+                value is None or float(value)
             except (TypeError, ValueError):
                 return row, repr(names[column]) if names else column, value
     return None
+
+
+def _column_names(X: Any) -> list[Any] | None:
+    """Names of the columns of a table, where it has them; Arrow calls them differently."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    return None if names is None else list(names)
 
 
 def _rows_of(values: Any, part: slice) -> Any:
