@@ -62,13 +62,16 @@ clean:
 	@touch $@
 
 .venv/.installed: .venv/.made pyproject.toml
+	@echo "installing into .venv; the first time takes a minute or two"
 	$(PIP) -e .
 	@touch $@
 
 .venv/.test: .venv/.made pyproject.toml
+	@echo "installing into .venv with what the tests need; the first time takes a minute or two"
 	$(PIP) -e '.[test]'
 	@touch $@ .venv/.installed
 
 .venv/.docs: .venv/.made pyproject.toml
+	@echo "installing into .venv with what the documentation needs"
 	$(PIP) -e '.[docs]'
 	@touch $@ .venv/.installed
