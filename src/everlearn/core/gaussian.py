@@ -101,6 +101,12 @@ def whiten(covariance: Array, *, diagonal: bool = False) -> Whitening:
     return Whitening(_inverse_transposed(L) / scale[..., :, None], _log_det(scale, L))
 
 
+def log_det(covariance: Array) -> Array:
+    """Log-determinant of a covariance (made definite as in `safe_cholesky`)."""
+    scale, L, _ = _scaled_cholesky(covariance)
+    return _log_det(scale, L)
+
+
 def mahalanobis(X: Array, gaussian: Gaussian) -> Array:
     """Squared Mahalanobis distance (x - mu)' Sigma^-1 (x - mu); X broadcasts against the mean."""
     return whitened_norm(X - gaussian.mean, whiten(gaussian.covariance))

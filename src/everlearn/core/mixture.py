@@ -42,6 +42,7 @@ __all__ = [
     "patterns",
     "responsibilities",
     "sample",
+    "squared_distances",
     "whitenings",
 ]
 
@@ -178,11 +179,11 @@ def _log_joint(X: Array, mixture: Mixture, whitening: Whitening) -> Array:
         constant = np.log(mixture.weights) - 0.5 * (whitening.log_det + X.shape[1] * LOG_2PI)
     out = np.empty((len(X), len(mixture.weights)))
     for span in _chunks(len(X), mixture.means.size):
-        out[span] = constant - 0.5 * _squared_distances(X[span], mixture.means, whitening)
+        out[span] = constant - 0.5 * squared_distances(X[span], mixture.means, whitening)
     return out
 
 
-def _squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
+def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
     """(x - mu_k)' Sigma_k^-1 (x - mu_k), (n, K), as matrix products."""
     E = X - means[:, None, :]
     U = whitening.matrix
