@@ -215,8 +215,8 @@ class StreamEstimator(BaseEstimator):
         other._check_started()
         if self.n_features_in_ != other.n_features_in_:
             raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.")
-        mine, theirs = getattr(self, "feature_names_in_", None), getattr(other, "feature_names_in_", None)
-        if (mine is None) != (theirs is None) or (mine is not None and list(mine) != list(theirs)):
+        mine, theirs = (list(getattr(model, "feature_names_in_", ())) for model in (self, other))
+        if mine != theirs:
             raise MergeError(f"The models have other column names: {_names(mine)} and {_names(theirs)}.")
         for name, value in self.get_params(deep=False).items():
             if name not in ("verbose", "random_state") and not _equal(value, other.get_params(deep=False)[name]):
@@ -309,8 +309,8 @@ def _progress(n_rows: int, verbose: int) -> Iterator[slice]:
         yield slice(start, start + _PROGRESS_ROWS)
 
 
-def _names(names: Any) -> str:
-    return "none" if names is None else ", ".join(map(str, names))
+def _names(names: list[Any]) -> str:
+    return ", ".join(map(str, names)) or "none"
 
 
 def _equal(a: Any, b: Any) -> bool:
