@@ -68,7 +68,13 @@ def other_columns(given: Indices, n_features: int) -> Indices:
 
 def from_precision(mean: Array, precision: Array) -> Gaussian:
     """Gaussian with the given precision matrix, the inverse of its covariance."""
-    return Gaussian(mean, _inverse(precision))
+    return Gaussian(mean, inverse(precision))
+
+
+def inverse(matrix: Array) -> Array:
+    """Inverse of a positive definite matrix, by its Cholesky factor: a covariance from a precision, or back."""
+    U = whiten(matrix).matrix
+    return U @ np.swapaxes(U, -1, -2)
 
 
 def safe_cholesky(covariance: Array) -> tuple[Array, Array]:
@@ -188,8 +194,8 @@ def product(f: Gaussian, g: Gaussian) -> tuple[Gaussian, Array]:
     ``Sigma^-1 = Sigma_f^-1 + Sigma_g^-1``, ``mu = mu_f + Sigma Sigma_g^-1 (mu_g - mu_f)``, and the integral is the
     density of N(mu_g, Sigma_f + Sigma_g) at mu_f.
     """
-    precision_g = _inverse(g.covariance)
-    covariance = _inverse(_inverse(f.covariance) + precision_g)
+    precision_g = inverse(g.covariance)
+    covariance = inverse(inverse(f.covariance) + precision_g)
     shift = covariance @ (precision_g @ (g.mean - f.mean)[..., None])
     log_integral = log_density(f.mean, Gaussian(g.mean, f.covariance + g.covariance))
     return Gaussian(f.mean + shift[..., 0], covariance), log_integral
@@ -214,12 +220,6 @@ def sample(gaussian: Gaussian, n: int, rng: np.random.Generator) -> Array:
     L, _ = safe_cholesky(gaussian.covariance)
     Z = rng.standard_normal((n, *gaussian.mean.shape))
     return gaussian.mean + (L @ Z[..., None])[..., 0]
-
-
-def _inverse(matrix: Array) -> Array:
-    """Inverse of a positive definite matrix, symmetric to the last bit."""
-    U = whiten(matrix).matrix
-    return U @ np.swapaxes(U, -1, -2)
 
 
 def _scaled_cholesky(covariance: Array) -> tuple[Array, Array, Array]:

@@ -1,0 +1,236 @@
+"""Merging what several models know: Gaussian posteriors, component statistics, PPCA models, latent axes.
+
+Three rules join Gaussian posteriors f_i = N(mu_i, Sigma_i): `mean_imm` (moment matching, the g that minimises
+sum_i a_i KL(f_i, g)), `mode_imm` (the log-linear pool), and `bayes` (posteriors from independent data under one prior).
+Each takes full covariances (K, D, D) or diagonal ones (K, D); `LowRank` covariances have their own three, which stay
+low-rank plus diagonal and never form a D x D matrix.
+
+References
+----------
+Lee et al., "Overcoming catastrophic forgetting by incremental moment matching", NIPS 2017.
+Broderick et al., "Streaming variational Bayes", NIPS 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.core.gaussian import Array, Gaussian, inverse, moment_match
+from everlearn.errors import InputError, MergeError
+
+
+class LowRank(NamedTuple):
+    """A Gaussian with covariance V V' + diag(noise)."""
+
+    mean: Array  # (D,)
+    factor: Array  # V, (D, r)
+    noise: Array  # (D,)
+
+
+class Component(NamedTuple):
+    """A mixture component as it is learned."""
+
+    n: float  # accumulated posterior, its count of samples
+    mean: Array  # (D,)
+    covariance: Array  # (D, D) or (D,)
+
+
+class PPCA(NamedTuple):
+    """A probabilistic PCA model x = W z + mean + noise, z ~ N(0, I), noise ~ N(0, sigma2 I)."""
+
+    mean: Array  # (D,)
+    W: Array  # (D, q)
+    sigma2: float
+
+
+def mean_imm(weights: Array, means: Array, covariances: Array) -> Gaussian:
+    """Moment matching: ``mu = sum a_i mu_i``, ``Sigma = sum a_i (Sigma_i + (mu_i - mu)(mu_i - mu)')``."""
+    return moment_match(_shares(weights), means, covariances)
+
+
+def mode_imm(weights: Array, means: Array, covariances: Array) -> Gaussian:
+    """Log-linear pool: ``Sigma^-1 = sum a_i Sigma_i^-1``, ``mu = Sigma sum a_i Sigma_i^-1 mu_i``.
+
+    It is the mode of the product of the f_i^a_i, not of the mixture.
+    """
+    a = _shares(weights)
+    if covariances.ndim == 2:
+        pulls = a[:, None] / covariances
+        variance = 1.0 / pulls.sum(axis=0)
+        return Gaussian(means[0] + variance * (pulls * (means - means[0])).sum(axis=0), variance)
+    precisions = a[:, None, None] * inverse(covariances)
+    return _from_natural(means[0], precisions.sum(axis=0), _pull(precisions, means - means[0]))
+
+
+def bayes(means: Array, covariances: Array, prior: Gaussian) -> Gaussian:
+    """Posterior from all data, of posteriors from independent parts of it: ``eta = eta_0 + sum (eta_i - eta_0)``.
+
+    eta are natural parameters, of the shared `prior` eta_0.
+
+    Raises
+    ------
+    MergeError
+        If the precisions do not add up to a positive definite one: then the posteriors cannot have come from this
+        prior.
+    """
+    extra = len(means) - 1.0
+    if covariances.ndim == 2:
+        total = (1.0 / covariances).sum(axis=0) - extra / prior.covariance
+        _require_definite(np.all(total > 0.0))
+        pull = ((means - prior.mean) / covariances).sum(axis=0)
+        return Gaussian(prior.mean + pull / total, 1.0 / total)
+    precisions = inverse(covariances)
+    total = precisions.sum(axis=0) - extra * inverse(prior.covariance)
+    _require_definite(_is_definite(total))
+    return _from_natural(prior.mean, total, _pull(precisions, means - prior.mean))
+
+
+def mean_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
+    """`mean_imm`; the factors stand side by side, with the deviations of the means."""
+    a = np.sqrt(_shares(weights))
+    mean = sum((s * s * m.mean for s, m in zip(a, models, strict=True)), np.zeros_like(models[0].mean))
+    parts = [s * np.column_stack([m.factor, m.mean - mean]) for s, m in zip(a, models, strict=True)]
+    noise = sum((s * s * m.noise for s, m in zip(a, models, strict=True)), np.zeros_like(mean))
+    return LowRank(mean, np.hstack(parts), noise)
+
+
+def mode_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
+    """`mode_imm`, through the precisions ``diag(e) - B B'`` of the models."""
+    return _pool_low_rank(_shares(weights), models, models[0].mean)
+
+
+def bayes_low_rank(models: Sequence[LowRank], prior: LowRank) -> LowRank:
+    """`bayes` for low-rank models under a prior with diagonal covariance (a factor without columns)."""
+    if prior.factor.shape[1]:
+        raise InputError(
+            f"prior.factor has {prior.factor.shape[1]} columns; low-rank posteriors can only be merged exactly under a "
+            "prior with diagonal covariance. Give a factor of shape (D, 0), or use full covariances."
+        )
+    weights = np.append(np.ones(len(models)), 1.0 - len(models))
+    return _pool_low_rank(weights, [*models, prior], prior.mean)
+
+
+def compress(model: LowRank, rank: int) -> LowRank:
+    """The same mean and variances with at most `rank` columns: what the factor loses goes into the noise."""
+    U, s, _ = np.linalg.svd(model.factor, full_matrices=False)
+    kept = U[:, :rank] * s[:rank]
+    lost = np.square(U[:, rank:] * s[rank:]).sum(axis=1)
+    return LowRank(model.mean, kept, model.noise + lost)
+
+
+def merge_components(components: Sequence[Component], initial_variance: Array) -> Component:
+    """One component that has learned what all of them have, as in one pass over all their samples.
+
+    Each holds ``n Sigma = diag(initial_variance) + scatter``; the merged one has the creation prior once:
+    ``n Sigma = sum n_i (Sigma_i + (mu_i - mu)(mu_i - mu)') - (k - 1) diag(initial_variance)``. It is exact without
+    forgetting.
+    """
+    counts = np.array([c.n for c in components])
+    mean, covariance = moment_match(
+        counts, np.stack([c.mean for c in components]), np.stack([c.covariance for c in components])
+    )
+    total = float(counts.sum())
+    copies = (len(components) - 1) * np.broadcast_to(initial_variance, mean.shape) / total
+    return Component(total, mean, covariance - (copies if covariance.ndim == 1 else np.diag(copies)))
+
+
+def merge_ppca(weights: Array, models: Sequence[PPCA], n_latent: int | None = None) -> PPCA:
+    """PPCA model of the moment-matched covariance ``sum a_i (W_i W_i' + s_i I + (mu_i - mu)(mu_i - mu)')``.
+
+    Exact in the covariance up to the axes beyond `n_latent` (by default the most that a model has), whose variance
+    goes into the noise; from a thin SVD, never a D x D matrix.
+    """
+    a = _shares(weights)
+    joined = mean_imm_low_rank(a, [LowRank(m.mean, m.W, np.full(len(m.mean), m.sigma2)) for m in models])
+    q = max(m.W.shape[1] for m in models) if n_latent is None else n_latent
+    return closed_form_ppca(joined.mean, joined.factor, float(joined.noise[0]), q)
+
+
+def closed_form_ppca(mean: Array, V: Array, sigma2: float, n_latent: int) -> PPCA:
+    """Maximum-likelihood PPCA of the covariance V V' + sigma2 I.
+
+    The leading eigenvalues l_i and vectors u_i give ``W = U sqrt(l - s)``, s being the mean of the other eigenvalues.
+    The sign of each axis makes its largest entry positive.
+    """
+    D = len(mean)
+    U, singular, _ = np.linalg.svd(V, full_matrices=False)
+    q = min(n_latent, D - 1)
+    kept, lost = np.square(singular[:q]), np.square(singular[q:])
+    excess = float(lost.sum()) / (D - q)
+    W = np.zeros((D, n_latent))
+    W[:, : len(kept)] = U[:, : len(kept)] * np.sqrt(np.maximum(kept - excess, 0.0))
+    peaks = W[np.abs(W).argmax(axis=0), np.arange(n_latent)]
+    return PPCA(mean, W * np.where(peaks < 0.0, -1.0, 1.0), sigma2 + excess)
+
+
+def procrustes(A: Array, B: Array) -> Array:
+    """Orthogonal matrix R that brings A R nearest to B in the Frobenius norm: U V' of the SVD of A'B."""
+    U, _, Vt = np.linalg.svd(A.T @ B)
+    return np.asarray(U @ Vt)
+
+
+def _shares(weights: Array) -> Array:
+    weights = np.asarray(weights, dtype=np.float64)
+    if not (np.all(weights >= 0.0) and 0.0 < weights.sum() < np.inf):
+        raise InputError(f"weights={weights.tolist()} must be non-negative numbers with a positive sum.")
+    return np.asarray(weights / weights.sum())
+
+
+def _pull(precisions: Array, shifts: Array) -> Array:
+    """Sum of Lambda_i (mu_i - reference)."""
+    return np.asarray(np.einsum("kij,kj->i", precisions, shifts))
+
+
+def _from_natural(reference: Array, total: Array, pull: Array) -> Gaussian:
+    """Gaussian with precision `total` and mean reference + total^-1 pull."""
+    covariance = inverse(total)
+    return Gaussian(reference + covariance @ pull, covariance)
+
+
+def _is_definite(matrix: Array) -> bool:
+    variances = np.diagonal(matrix)
+    if not np.all(variances > 0.0):
+        return False
+    scale = np.sqrt(variances)
+    smallest = np.linalg.eigvalsh(matrix / scale / scale[:, None])[0]
+    return bool(smallest > len(matrix) * np.finfo(float).eps)
+
+
+def _require_definite(definite: bool | np.bool_) -> None:
+    if not definite:
+        raise MergeError(
+            "The merged precision, the sum of all precisions less the copies of the prior's, is not positive definite: "
+            "these posteriors are less certain than the prior allows. Give the prior that they were learned from, or "
+            "merge with method='mean' or 'mode'."
+        )
+
+
+def _pool_low_rank(weights: Array, models: Sequence[LowRank], reference: Array) -> LowRank:
+    """Gaussian with precision ``sum a_i (V_i V_i' + N_i)^-1 = diag(e) - C C'`` and its mean.
+
+    By Woodbury's identity each precision is ``N^-1 - B B'`` with ``B = N^-1 V L'^-1``, ``L L' = I + V' N^-1 V``, and
+    the inverse of the sum is ``diag(1/e) + F F'``. A model of negative weight must be diagonal.
+    """
+    e, pull = np.zeros_like(reference), np.zeros_like(reference)
+    parts = []
+    for a, m in zip(weights, models, strict=True):
+        B = _precision_factor(m)
+        shift = m.mean - reference
+        e, pull = e + a / m.noise, pull + a * (shift / m.noise - B @ (B.T @ shift))
+        parts.append(np.sqrt(abs(a)) * B)
+    _require_definite(np.all(e > 0.0))
+    C = np.hstack(parts)
+    inner = np.eye(C.shape[1]) - C.T @ (C / e[:, None])
+    _require_definite(_is_definite(inner))
+    F = np.linalg.solve(np.linalg.cholesky(inner), (C / e[:, None]).T).T
+    return LowRank(reference + pull / e + F @ (F.T @ pull), F, 1.0 / e)
+
+
+def _precision_factor(model: LowRank) -> Array:
+    """B with (V V' + N)^-1 = N^-1 - B B'."""
+    scaled = model.factor / model.noise[:, None]
+    L = np.linalg.cholesky(np.eye(scaled.shape[1]) + model.factor.T @ scaled)
+    return np.asarray(np.linalg.solve(L, scaled.T).T)
