@@ -1,0 +1,226 @@
+"""Learning a Gaussian mixture one row at a time: create, update, prune, forget, compact.
+
+The rule is the incremental Gaussian mixture network in precision form (FIGMN, Pinto and Engel), with the
+exact update Sigma = (1-w) Sigma + w(1-w) e e' in place of the printed one (docs/errata.md). Coordinates are
+those of the caller; the estimator hands in columns of about unit spread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from everlearn.core.gaussian import regression, whiten
+from everlearn.core.mixture import Mixture, log_joint
+from everlearn.kernels import mixture as kernels
+
+Array = NDArray[np.float64]
+
+MIN_COMPACTION_ROWS = 128
+COMPACTION_COST = 0.1
+
+
+class MixtureState(NamedTuple):
+    """What the next row needs. Arrays have room for more components than the `n_components` in use."""
+
+    means: Array
+    precisions: Array
+    log_dets: Array
+    counts: Array
+    ages: Array
+    n_components: int
+    n_rows: int
+    compacted_at: int
+
+
+class Settings(NamedTuple):
+    """The constants of one stream.
+
+    `thresholds[d]` is the novelty threshold for d observed columns; `max_merge_cost` is the share of the BIC
+    penalty up to which a full mixture merges pairs (zero: only the cheapest pair).
+    """
+
+    centre: Array
+    initial_variance: Array
+    thresholds: Array
+    paper: bool
+    forgetting: float
+    min_age: float
+    min_count: float
+    max_components: int
+    max_merge_cost: float
+
+
+class Info(NamedTuple):
+    """What each row was to the mixture before it was learned."""
+
+    log_density: Array
+    distance: Array
+    skipped_updates: int
+
+
+def novelty_thresholds(beta: float, n_features: int) -> Array:
+    """d^2 at which a row is novel: the upper beta quantile of chi-square, for 0 to n_features observed columns."""
+    degrees = np.arange(n_features + 1, dtype=np.float64)
+    if beta == 0.0:
+        return np.full(n_features + 1, np.inf)
+    thresholds: Array = chdtri(np.maximum(degrees, 1.0), beta)
+    return thresholds
+
+
+def empty(n_features: int, capacity: int = 4) -> MixtureState:
+    """A mixture without components."""
+    D = n_features
+    return MixtureState(
+        np.zeros((capacity, D)), np.zeros((capacity, D, D)), *(np.zeros(capacity) for _ in range(3)), 0, 0, 0
+    )
+
+
+def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> tuple[MixtureState, Info]:
+    """Learn the rows of X in order. The arrays of `state` are used up: go on with those of the result."""
+    n = len(X)
+    info = Info(np.empty(n), np.empty(n), 0)
+    skipped, row = 0, 0
+    while row < n:
+        stop, thresholds = _next_stretch(state, settings, row, n)
+        after, K, status, invalid = kernels.learn_rows(
+            X, weights, row, stop, *state[:5], state.n_components,
+            settings.centre, settings.initial_variance, thresholds, settings.paper, settings.forgetting,
+            settings.min_age, settings.min_count, info.log_density, info.distance,
+        )  # fmt: skip
+        state = state._replace(n_components=K, n_rows=state.n_rows + after - row)
+        row, skipped = after, skipped + invalid
+        if status == kernels.FULL:
+            state = make_room(state, settings)
+        elif status == kernels.UNSAFE:
+            state = learn_in_covariance_form(state, X[row], float(weights[row]), settings)
+            row += 1
+    return state, info._replace(skipped_updates=skipped)
+
+
+def _next_stretch(state: MixtureState, settings: Settings, row: int, n: int) -> tuple[int, Array]:
+    """Rows that can be learned in one go, and their thresholds.
+
+    A full mixture makes room by merging, at most once in so many rows that the merging costs no more than the
+    learning; until then nothing is novel.
+    """
+    wait = state.compacted_at + _compaction_rows(settings) - state.n_rows
+    if state.n_components < settings.max_components or wait <= 0 or state.compacted_at == 0:
+        return n, settings.thresholds
+    return min(n, row + wait), np.full_like(settings.thresholds, np.inf)
+
+
+def _compaction_rows(settings: Settings) -> int:
+    return max(MIN_COMPACTION_ROWS, len(settings.centre)) if settings.max_merge_cost > 0 else 0
+
+
+def make_room(state: MixtureState, settings: Settings) -> MixtureState:
+    """Longer arrays, or fewer components once there are as many as are allowed."""
+    K = state.n_components
+    if K < settings.max_components:
+        return _with_capacity(state, min(max(2 * K, 4), settings.max_components))
+    if settings.max_merge_cost > 0:
+        return compact(state, settings)
+    return _reduced(state, n_components=K - 1, max_cost=np.inf)
+
+
+def compact(state: MixtureState, settings: Settings) -> MixtureState:
+    """Merge all pairs that cost little, and on to half the allowed components if that is not enough."""
+    cost = settings.max_merge_cost * bic_penalty(state)
+    state = _reduced(state, n_components=1, max_cost=cost)
+    half = max(settings.max_components // 2, 1)
+    if state.n_components > half:
+        state = _reduced(state, n_components=half, max_cost=np.inf)
+    return state._replace(compacted_at=state.n_rows)
+
+
+def bic_penalty(state: MixtureState) -> float:
+    """What one component costs in nats: half its number of parameters times the log of the sample size."""
+    D = state.means.shape[1]
+    return 0.5 * (1 + D + D * (D + 1) / 2) * float(np.log(max(state.counts[: state.n_components].sum(), 2.0)))
+
+
+def _reduced(state: MixtureState, *, n_components: int, max_cost: float) -> MixtureState:
+    from everlearn.core.reduction import reduce_greedy
+
+    K = state.n_components
+    counts, means, covariances, labels = reduce_greedy(
+        state.counts[:K], state.means[:K], covariances_of(state), n_components=n_components, max_cost=max_cost
+    )
+    ages = np.zeros(len(counts))
+    np.maximum.at(ages, labels, state.ages[:K])
+    merged = from_components(counts, means, covariances, ages, capacity=len(state.counts))
+    return merged._replace(n_rows=state.n_rows, compacted_at=state.compacted_at)
+
+
+def from_components(
+    counts: Array, means: Array, covariances: Array, ages: Array, *, capacity: int | None = None
+) -> MixtureState:
+    """A state with the given components."""
+    precisions, log_dets = _inverted(covariances)
+    state = MixtureState(np.array(means), precisions, log_dets, np.array(counts), np.array(ages), len(counts), 0, 0)
+    return _with_capacity(state, max(capacity or 0, len(counts)))
+
+
+def _with_capacity(state: MixtureState, capacity: int) -> MixtureState:
+    arrays = []
+    for array in state[:5]:
+        longer = np.zeros((capacity, *array.shape[1:]))
+        longer[: state.n_components] = array[: state.n_components]
+        arrays.append(longer)
+    return state._replace(**dict(zip(state._fields, arrays, strict=False)))
+
+
+def covariances_of(state: MixtureState) -> Array:
+    """Covariances of the components in use, positive definite."""
+    return _inverted(state.precisions[: state.n_components])[0]
+
+
+def _inverted(matrices: Array) -> tuple[Array, Array]:
+    """Inverses of positive definite matrices, and the log-determinants of the matrices."""
+    U, log_dets = whiten(matrices)
+    return U @ np.swapaxes(U, -1, -2), np.array(log_dets)
+
+
+def mixture_of(state: MixtureState) -> Mixture:
+    """The mixture that the state stands for."""
+    counts = state.counts[: state.n_components]
+    return Mixture(counts / counts.sum(), state.means[: state.n_components].copy(), covariances_of(state))
+
+
+def learn_in_covariance_form(state: MixtureState, x: Array, weight: float, settings: Settings) -> MixtureState:
+    """Learn one row with covariances instead of precisions, in O(K D^3).
+
+    For the rare row that would divide an eigenvalue of a precision by more than 1e8, and so cost it half of its
+    digits. The covariance is made positive definite in relative terms before it is inverted.
+    """
+    mixture = mixture_of(state)
+    joint = log_joint(x[None], mixture)[0]
+    posterior = np.exp(joint - joint.max())
+    posterior *= weight / posterior.sum()
+    covariances = mixture.covariances.copy()
+    for j in np.flatnonzero(posterior > 0):
+        w = float(kernels.gain(state.counts[j], posterior[j], settings.forgetting))
+        c = max(float(kernels.spread_coefficient(w, settings.paper)), 0.0)
+        e, gap_covariance = _deviation(x, state.means[j], covariances[j])
+        covariances[j] = (1.0 - w) * covariances[j] + c * np.outer(e, e) + w * gap_covariance
+        state.means[j] += w * e
+    K = state.n_components
+    counts = settings.forgetting * state.counts[:K] + posterior
+    learned = from_components(counts, state.means[:K], covariances, state.ages[:K] + 1.0, capacity=len(state.counts))
+    return learned._replace(n_rows=state.n_rows + 1, compacted_at=state.compacted_at)
+
+
+def _deviation(x: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+    """x - mu with conditional means in the gaps, and the gaps' conditional covariance embedded in D x D."""
+    e, extra = x - mean, np.zeros_like(covariance)
+    missing = np.isnan(x)
+    if missing.any():
+        given, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
+        rule = regression(covariance, given, gaps)
+        e[gaps] = rule.gain @ e[given]
+        extra[np.ix_(gaps, gaps)] = rule.covariance
+    return e, extra

@@ -1,0 +1,86 @@
+"""Slow, obvious twins of the kernels: NumPy with explicit inverses, one row and one component at a time."""
+
+import numpy as np
+
+
+# -- incremental mixture (IGMN in covariance form, O(D^3) a row) ------------------------------------
+
+
+class IGMN:
+    """The incremental Gaussian mixture network with covariances and explicit inverses."""
+
+    def __init__(self, initial_variance, threshold, *, paper=False, forgetting=1.0, prune=None, centre=None):
+        self.initial = np.diag(initial_variance)
+        self.threshold = threshold  # function of the number of observed columns
+        self.paper, self.forgetting, self.prune = paper, forgetting, prune
+        self.centre = np.zeros(len(initial_variance)) if centre is None else centre
+        self.means, self.covariances, self.counts, self.ages = [], [], [], []
+        self.log_densities, self.distances = [], []
+
+    def learn(self, x, weight=1.0):
+        seen = ~np.isnan(x)
+        if not seen.any():
+            self.log_densities.append(0.0), self.distances.append(0.0)
+            return
+        d2, log_joint, filled, extra = self._measure(x, seen)
+        self.distances.append(min(d2, default=np.inf))
+        self.log_densities.append(np.log(np.sum(np.exp(log_joint)) / np.sum(self.counts)) if d2 else np.nan)
+        posterior = np.exp(log_joint - np.max(log_joint, initial=-np.inf))
+        posterior = posterior / posterior.sum() if d2 else posterior
+        self.counts = [self.forgetting * count for count in self.counts]
+        if min(d2, default=np.inf) >= self.threshold(seen.sum()):
+            self._create(x, weight, posterior, filled)
+        else:
+            self._update(weight * posterior, filled, extra)
+            if self.prune is not None:
+                self._prune(*self.prune)
+
+    def _measure(self, x, seen):
+        d2, log_joint, filled, extra = [], [], [], []
+        for mean, covariance, count in zip(self.means, self.covariances, self.counts, strict=True):
+            marginal = covariance[np.ix_(seen, seen)]
+            e = x[seen] - mean[seen]
+            gain = covariance[np.ix_(~seen, seen)] @ np.linalg.inv(marginal)
+            full = x.copy()
+            full[~seen] = mean[~seen] + gain @ e
+            conditional = np.zeros_like(covariance)
+            conditional[np.ix_(~seen, ~seen)] = (
+                covariance[np.ix_(~seen, ~seen)] - gain @ covariance[np.ix_(seen, ~seen)]
+            )
+            d2.append(e @ np.linalg.inv(marginal) @ e)
+            log_det = np.linalg.slogdet(2 * np.pi * marginal)[1]
+            log_joint.append(np.log(count) - 0.5 * (d2[-1] + log_det))
+            filled.append(full)
+            extra.append(conditional)
+        return d2, np.array(log_joint), filled, extra
+
+    def _create(self, x, weight, posterior, filled):
+        guess = np.sum([p * f for p, f in zip(posterior, filled, strict=True)], axis=0) if filled else self.centre
+        self.means.append(np.where(np.isnan(x), guess, x))
+        self.covariances.append(self.initial.copy())
+        self.counts.append(weight)
+        self.ages.append(1)
+
+    def _update(self, shares, filled, extra):
+        for j, p in enumerate(shares):
+            self.ages[j] += 1
+            self.counts[j] += p
+            w = min(p / self.counts[j], 0.999)  # a faded component keeps a thousandth of its shape
+            e = filled[j] - self.means[j]
+            new_mean = self.means[j] + w * e
+            if self.paper:
+                e_star, step = filled[j] - new_mean, new_mean - self.means[j]
+                spread = w * np.outer(e_star, e_star) - np.outer(step, step)
+            else:
+                spread = w * (1 - w) * np.outer(e, e)
+            covariance = (1 - w) * self.covariances[j] + spread + w * extra[j]
+            self.means[j] = new_mean if np.linalg.eigvalsh(covariance)[0] > 0 else self.means[j]
+            self.covariances[j] = covariance if np.linalg.eigvalsh(covariance)[0] > 0 else self.covariances[j]
+
+    def _prune(self, min_age, min_count):
+        heaviest = int(np.argmax(self.counts))
+        keep = [
+            j == heaviest or not (self.ages[j] > min_age and self.counts[j] < min_count) for j in range(len(self.means))
+        ]
+        for name in ("means", "covariances", "counts", "ages"):
+            setattr(self, name, [value for value, kept in zip(getattr(self, name), keep, strict=True) if kept])
