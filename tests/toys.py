@@ -52,12 +52,11 @@ class RunningNormal(StreamEstimator):
                 scatter += w * (x - mean) * ((x - mean) - step)
             mean += step
         self._sums_ = Sums(float(n), mean, scatter)
-        self._cache_ = None
 
     @property
     def variance_(self):
-        spread = np.maximum(np.abs(self._sums_.mean), 1e-300) * self.ridge
-        return self._sums_.scatter / self._sums_.n + spread * np.maximum(spread, 1e-300)
+        spread = np.maximum(np.abs(self._sums_.mean), 1e-140) * self.ridge
+        return self._sums_.scatter / self._sums_.n + spread * spread
 
     @property
     def mean_(self):
