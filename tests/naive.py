@@ -84,3 +84,59 @@ class IGMN:
         ]
         for name in ("means", "covariances", "counts", "ages"):
             setattr(self, name, [value for value, kept in zip(getattr(self, name), keep, strict=True) if kept])
+
+
+# -- Gaussians and mixtures, with explicit inverses -------------------------------------------------
+
+
+def mahalanobis(X, mean, covariance):
+    precision = np.linalg.inv(covariance)
+    return np.array([(x - mean) @ precision @ (x - mean) for x in X])
+
+
+def log_normal(x, mean, covariance):
+    d2 = mahalanobis([x], mean, covariance)[0]
+    return -0.5 * (d2 + np.linalg.slogdet(covariance)[1] + len(x) * np.log(2 * np.pi))
+
+
+def condition(mean, covariance, given, values, target):
+    """Mean of each row and covariance of the target columns once the given ones are known."""
+    gain = covariance[np.ix_(target, given)] @ np.linalg.inv(covariance[np.ix_(given, given)])
+    means = np.array([mean[target] + gain @ (x - mean[given]) for x in values])
+    return means, covariance[np.ix_(target, target)] - gain @ covariance[np.ix_(given, target)]
+
+
+def kl(mean, covariance, other_mean, other_covariance):
+    precision = np.linalg.inv(other_covariance)
+    d = mean - other_mean
+    log_dets = np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
+    return 0.5 * (np.trace(precision @ covariance) + d @ precision @ d - len(d) + log_dets)
+
+
+def moment_match(weights, means, covariances):
+    shares = np.array(weights) / np.sum(weights)
+    mean = sum(p * m for p, m in zip(shares, means, strict=True))
+    spread = [S + np.outer(m - mean, m - mean) for m, S in zip(means, covariances, strict=True)]
+    return mean, sum(p * S for p, S in zip(shares, spread, strict=True))
+
+
+def log_joint_with_gaps(X, weights, means, covariances):
+    """log w_k + log N over the observed columns of each row."""
+    rows = []
+    for x in X:
+        seen = np.flatnonzero(~np.isnan(x))
+        block = np.ix_(seen, seen)
+        parts = zip(weights, means, covariances, strict=True)
+        rows.append([np.log(w) + log_normal(x[seen], m[seen], S[block]) for w, m, S in parts])
+    return np.array(rows)
+
+
+def impute(x, weights, means, covariances):
+    """Conditional mean and standard deviation of the gaps of one row, by the law of total variance."""
+    seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+    joint = log_joint_with_gaps([x], weights, means, covariances)[0]
+    share = np.exp(joint - joint.max()) / np.exp(joint - joint.max()).sum()
+    parts = [condition(m, S, seen, [x[seen]], gaps) for m, S in zip(means, covariances, strict=True)]
+    mean = sum(p * m[0] for p, (m, _) in zip(share, parts, strict=True))
+    second = sum(p * (np.diagonal(S) + m[0] ** 2) for p, (m, S) in zip(share, parts, strict=True))
+    return mean, np.sqrt(second - mean**2)
