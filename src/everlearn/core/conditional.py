@@ -42,7 +42,8 @@ def covariance(mixture: ConditionalMixture) -> Array:
     """Covariance of each row, (n, T, T), by total expectation: within components plus between their means."""
     E = mixture.means - mean(mixture)[:, None, :]
     between = np.swapaxes(E, 1, 2) @ (mixture.weights[:, :, None] * E)
-    within = np.einsum("nk,...kst->nst", mixture.weights, _full(mixture.covariances)[None])
+    T = mixture.means.shape[2]
+    within = np.einsum("nk,nkst->nst", mixture.weights, np.broadcast_to(_full(mixture), (*mixture.means.shape, T)))
     return np.asarray(within + between)
 
 
@@ -104,10 +105,11 @@ def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Arr
     return np.asarray(mixture.means[row, labels] + (factors @ Z[..., None])[..., 0])
 
 
-def _full(covariances: Array) -> Array:
-    if covariances.ndim > 2:
-        return covariances
-    return np.asarray(covariances[:, :, None] * np.eye(covariances.shape[1]))
+def _full(mixture: ConditionalMixture) -> Array:
+    """Covariances as matrices, (K, T, T) or (n, K, T, T)."""
+    if mixture.covariances.ndim > 2:
+        return mixture.covariances
+    return np.asarray(mixture.covariances[:, :, None] * np.eye(mixture.covariances.shape[1]))
 
 
 def _variances(mixture: ConditionalMixture) -> Array:
@@ -124,7 +126,7 @@ def _invert_cdf(q: float, weights: Array, means: Array, scale: Array) -> Array:
     low, high = np.nanmin(ends, axis=1), np.nanmax(ends, axis=1)
     y, step = 0.5 * (low + high), high - low
     resolution = 4.0 * np.finfo(float).eps
-    floor = resolution * np.einsum("mk,mk->m", w, scale)
+    floor = resolution * np.where(w > 0.0, scale, np.inf).min(axis=1)
     rows = np.flatnonzero(step > 0.0)
     for _ in range(_MAX_STEPS):
         if not len(rows):

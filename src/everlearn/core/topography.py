@@ -208,7 +208,7 @@ def _isolate(pairs: _Pairs) -> tuple[Indices, Array, Array]:
     """Intervals of s with exactly one critical point each: the pair, the lower and the upper ends."""
     reach = 0.5 * np.maximum(pairs.d2.sum(axis=1), (pairs.l * pairs.d2).sum(axis=1))
     high = np.abs(pairs.log_ratio) + reach + 1.0
-    which, low, found = np.arange(len(high)), -high, []
+    which, low, found = np.arange(len(high)), -high, [np.empty((3, 0))]
     while len(which):
         narrow = high - low < _RESOLUTION * np.maximum(1.0, np.abs(low))
         done = narrow | _is_monotone(pairs, which, low, high)
