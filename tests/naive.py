@@ -140,3 +140,58 @@ def impute(x, weights, means, covariances):
     mean = sum(p * m[0] for p, (m, _) in zip(share, parts, strict=True))
     second = sum(p * (np.diagonal(S) + m[0] ** 2) for p, (m, S) in zip(share, parts, strict=True))
     return mean, np.sqrt(second - mean**2)
+
+
+# -- mixture reduction ------------------------------------------------------------------------------
+
+
+def runnalls_cost(weights, means, covariances, i, j):
+    pair = [i, j]
+    _, merged = moment_match(weights[pair], means[pair], covariances[pair])
+    log_dets = np.linalg.slogdet(covariances[pair])[1]
+    return 0.5 * ((weights[i] + weights[j]) * np.linalg.slogdet(merged)[1] - weights[pair] @ log_dets)
+
+
+def reduce_greedy(weights, means, covariances, *, n_components=1, max_cost=np.inf):
+    """Every cost anew before every merge; returns the members of each component that is left."""
+    groups = [[k] for k in range(len(weights))]
+    weights, means, covariances = np.array(weights), np.array(means), np.array(covariances)
+    while len(groups) > n_components:
+        pairs = [(i, j) for i in range(len(groups)) for j in range(i + 1, len(groups))]
+        costs = [runnalls_cost(weights, means, covariances, i, j) for i, j in pairs]
+        if min(costs) > max_cost:
+            break
+        i, j = pairs[int(np.argmin(costs))]
+        means[i], covariances[i] = moment_match(weights[[i, j]], means[[i, j]], covariances[[i, j]])
+        weights[i] += weights[j]
+        groups[i] += groups.pop(j)
+        weights, means, covariances = (np.delete(a, j, axis=0) for a in (weights, means, covariances))
+    return groups
+
+
+def partitions(K, m):
+    """All ways to put K things into m groups that are not empty, as labels."""
+
+    def extend(labels):
+        if len(labels) == K:
+            if len(set(labels)) == m:
+                yield labels
+            return
+        for label in range(min(max(labels, default=-1) + 2, m)):
+            yield from extend([*labels, label])
+
+    return [np.array(labels) for labels in extend([])]
+
+
+def best_partition(weights, means, covariances, m):
+    """The least sum of w_i KL(f_i, g_j) over all partitions, each g_j fitted to its members; and its labels."""
+    best = np.inf, None
+    for labels in partitions(len(weights), m):
+        total = 0.0
+        for j in range(m):
+            mine = np.flatnonzero(labels == j)
+            g = moment_match(weights[mine], means[mine], covariances[mine])
+            total += sum(weights[i] * kl(means[i], covariances[i], *g) for i in mine)
+        if total < best[0]:
+            best = total, labels
+    return best
