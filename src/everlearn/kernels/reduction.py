@@ -1,6 +1,7 @@
 """Greedy merging of mixture components, best pair first, with lower bounds in place of costs that never matter.
 
 Diagonal covariances have the shape (K, 1, D). `costs` and `exact` are (K, K): a cost or a lower bound of it, and which.
+A component k is alive while `labels[k] == k`.
 """
 
 import numpy as np
@@ -18,16 +19,15 @@ def merge_greedily(weights, means, covariances, log_dets, factors, n_components,
     """Merge the cheapest pairs in place; `labels` becomes the slot that each component went into."""
     n = weights.shape[0]
     D = means.shape[1]
-    alive = np.arange(n)
     costs, exact = np.empty((n, n)), np.zeros((n, n), np.bool_)
     lowest, nearest = np.empty(n), np.zeros(n, np.intp)
     L = np.empty((D, D))
     fill_costs(weights, means, covariances, log_dets, factors, costs, exact)
-    for a in range(n):
-        find_nearest(a, alive, costs, lowest, nearest)
-    while alive.shape[0] > n_components:
-        free = alive.shape[0] <= limit
-        i = cheapest(weights, means, covariances, log_dets, alive, costs, exact, lowest, nearest, L, free, max_cost)
+    for k in range(n):
+        find_nearest(k, labels, costs, lowest, nearest)
+    for left in range(n, n_components, -1):
+        free = left <= limit
+        i = cheapest(weights, means, covariances, log_dets, labels, costs, exact, lowest, nearest, L, free, max_cost)
         j = nearest[i]
         if free and costs[i, j] > max_cost:
             break
@@ -36,11 +36,10 @@ def merge_greedily(weights, means, covariances, log_dets, factors, n_components,
         for k in range(n):
             if labels[k] == j:
                 labels[k] = i
-        alive = alive[alive != j]
-        for k in alive:
-            if k != i:
+        for k in range(n):
+            if labels[k] == k and k != i:
                 set_cost(weights, means, covariances, log_dets, i, k, L, costs, exact)
-        update_nearest(i, j, alive, costs, lowest, nearest)
+        update_nearest(i, j, labels, costs, lowest, nearest)
 
 
 @kernel
@@ -54,15 +53,15 @@ def fill_costs(weights, means, covariances, log_dets, factors, costs, exact):
 
 
 @kernel
-def cheapest(weights, means, covariances, log_dets, alive, costs, exact, lowest, nearest, L, free, max_cost):
+def cheapest(weights, means, covariances, log_dets, labels, costs, exact, lowest, nearest, L, free, max_cost):
     """A component of the pair with the least cost; above `max_cost` a bound is enough where merging is `free` to end.
 
     `L` is scratch.
     """
     while True:
-        i = alive[0]
-        for k in alive:
-            if lowest[k] < lowest[i]:
+        i = labels[0]
+        for k in range(labels.shape[0]):
+            if labels[k] == k and lowest[k] < lowest[i]:
                 i = k
         j = nearest[i]
         if exact[i, j] or (free and costs[i, j] > max_cost):
@@ -71,29 +70,29 @@ def cheapest(weights, means, covariances, log_dets, alive, costs, exact, lowest,
         if cost > costs[i, j]:
             costs[i, j] = costs[j, i] = cost
         exact[i, j] = exact[j, i] = True
-        find_nearest(i, alive, costs, lowest, nearest)
-        find_nearest(j, alive, costs, lowest, nearest)
+        find_nearest(i, labels, costs, lowest, nearest)
+        find_nearest(j, labels, costs, lowest, nearest)
 
 
 @kernel
-def find_nearest(i, alive, costs, lowest, nearest):
+def find_nearest(i, labels, costs, lowest, nearest):
     """The cheapest partner of i."""
     lowest[i] = np.inf
-    for k in alive:
-        if k != i and costs[i, k] < lowest[i]:
+    for k in range(labels.shape[0]):
+        if labels[k] == k and k != i and costs[i, k] < lowest[i]:
             lowest[i] = costs[i, k]
             nearest[i] = k
 
 
 @kernel
-def update_nearest(i, j, alive, costs, lowest, nearest):
+def update_nearest(i, j, labels, costs, lowest, nearest):
     """Cheapest partners after j went into i."""
-    find_nearest(i, alive, costs, lowest, nearest)
-    for k in alive:
-        if k == i:
+    find_nearest(i, labels, costs, lowest, nearest)
+    for k in range(labels.shape[0]):
+        if labels[k] != k or k == i:
             continue
         if nearest[k] == i or nearest[k] == j:
-            find_nearest(k, alive, costs, lowest, nearest)
+            find_nearest(k, labels, costs, lowest, nearest)
         elif costs[k, i] < lowest[k]:
             lowest[k] = costs[k, i]
             nearest[k] = i
@@ -169,7 +168,9 @@ def pair_bound(weights, means, covariances, log_dets, i, j, L):
     D = means.shape[1]
     w = weights[i] + weights[j]
     p, q = weights[i] / w, weights[j] / w
-    u = means[j] - means[i]
+    u = np.empty(D)
+    for a in range(D):
+        u[a] = means[j, a] - means[i, a]
     solve_lower(L, D, u)
     along = 0.0
     for a in range(D):
@@ -196,14 +197,16 @@ def merge_pair(weights, means, covariances, i, j, L):
     p = weights[i] / (weights[i] + weights[j])
     q = 1.0 - p
     log_det = pair_log_det(means[i], means[j], covariances[i], covariances[j], p, L)
-    d = means[i] - means[j]
-    D = d.shape[0]
+    D = means.shape[1]
+    d = np.empty(D)
+    for a in range(D):
+        d[a] = means[i, a] - means[j, a]
+        means[i, a] = p * means[i, a] + q * means[j, a]
     S, T = covariances[i], covariances[j]
     diagonal = S.shape[0] == 1
     for a in range(S.shape[0]):
         for b in range(D):
             S[a, b] = p * S[a, b] + q * T[a, b] + p * q * d[b] * (d[b] if diagonal else d[a])
-    means[i] = p * means[i] + q * means[j]
     weights[i] += weights[j]
     return log_det
 
@@ -212,10 +215,12 @@ def merge_pair(weights, means, covariances, i, j, L):
 def overlaps(means, covariances, others, other_covariances, out):
     """Squared Mahalanobis distance plus log-determinant under S_i + T_j, for all pairs."""
     D = means.shape[1]
-    L = np.empty((D, D))
+    d, L = np.empty(D), np.empty((D, D))
     for i in range(means.shape[0]):
         for j in range(others.shape[0]):
-            out[i, j] = overlap(means[i] - others[j], covariances[i], other_covariances[j], L)
+            for a in range(D):
+                d[a] = means[i, a] - others[j, a]
+            out[i, j] = overlap(d, covariances[i], other_covariances[j], L)
 
 
 @kernel
