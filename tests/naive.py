@@ -195,3 +195,14 @@ def best_partition(weights, means, covariances, m):
         if total < best[0]:
             best = total, labels
     return best
+
+
+# -- PPCA from a covariance -------------------------------------------------------------------------
+
+
+def closed_form_ppca(covariance, q):
+    """W and sigma2 of maximum likelihood, from the whole covariance."""
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    sigma2 = values[q:].mean()
+    return vectors[:, :q] * np.sqrt(np.maximum(values[:q] - sigma2, 0)), sigma2

@@ -21,6 +21,8 @@ import numpy as np
 from everlearn.core.gaussian import Array, Gaussian, inverse, moment_match
 from everlearn.errors import InputError, MergeError
 
+_EPSILON = 4.0 * float(np.finfo(np.float64).eps)
+
 
 class LowRank(NamedTuple):
     """A Gaussian with covariance V V' + diag(noise)."""
@@ -78,13 +80,15 @@ def bayes(means: Array, covariances: Array, prior: Gaussian) -> Gaussian:
     """
     extra = len(means) - 1.0
     if covariances.ndim == 2:
-        total = (1.0 / covariances).sum(axis=0) - extra / prior.covariance
-        _require_definite(np.all(total > 0.0))
+        learned = (1.0 / covariances).sum(axis=0)
+        total = learned - extra / prior.covariance
+        _require_definite(np.all(total > len(means) * _EPSILON * learned))
         pull = ((means - prior.mean) / covariances).sum(axis=0)
         return Gaussian(prior.mean + pull / total, 1.0 / total)
     precisions = inverse(covariances)
-    total = precisions.sum(axis=0) - extra * inverse(prior.covariance)
-    _require_definite(_is_definite(total))
+    learned = precisions.sum(axis=0)
+    total = learned - extra * inverse(prior.covariance)
+    _require_definite(_is_definite(total, np.diagonal(learned)))
     return _from_natural(prior.mean, total, _pull(precisions, means - prior.mean))
 
 
@@ -190,13 +194,11 @@ def _from_natural(reference: Array, total: Array, pull: Array) -> Gaussian:
     return Gaussian(reference + covariance @ pull, covariance)
 
 
-def _is_definite(matrix: Array) -> bool:
-    variances = np.diagonal(matrix)
-    if not np.all(variances > 0.0):
-        return False
-    scale = np.sqrt(variances)
-    smallest = np.linalg.eigvalsh(matrix / scale / scale[:, None])[0]
-    return bool(smallest > len(matrix) * np.finfo(float).eps)
+def _is_definite(matrix: Array, size: Array) -> bool:
+    """Whether a difference of matrices is positive definite beyond the rounding of terms of `size`, (D,)."""
+    scale = np.sqrt(size)
+    smallest = np.linalg.eigvalsh(matrix / scale / scale[:, None]).min(initial=np.inf)
+    return bool(smallest > len(matrix) * _EPSILON)
 
 
 def _require_definite(definite: bool | np.bool_) -> None:
@@ -224,7 +226,7 @@ def _pool_low_rank(weights: Array, models: Sequence[LowRank], reference: Array) 
     _require_definite(np.all(e > 0.0))
     C = np.hstack(parts)
     inner = np.eye(C.shape[1]) - C.T @ (C / e[:, None])
-    _require_definite(_is_definite(inner))
+    _require_definite(_is_definite(inner, np.ones(len(inner))))
     F = np.linalg.solve(np.linalg.cholesky(inner), (C / e[:, None]).T).T
     return LowRank(reference + pull / e + F @ (F.T @ pull), F, 1.0 / e)
 
