@@ -1,0 +1,1 @@
+"""Sources of rows for models that learn from a stream."""
