@@ -7,6 +7,8 @@ those of the caller; the estimator hands in columns of about unit spread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +17,9 @@ from scipy.special import chdtri
 
 from everlearn.core.gaussian import regression, whiten
 from everlearn.core.mixture import Mixture, log_joint
+from everlearn.core.reduction import reduce_greedy
 from everlearn.kernels import mixture as kernels
+from everlearn.kernels import mixture_diagonal
 
 Array = NDArray[np.float64]
 
@@ -24,7 +28,10 @@ COMPACTION_COST = 0.1
 
 
 class MixtureState(NamedTuple):
-    """What the next row needs. Arrays have room for more components than the `n_components` in use."""
+    """What the next row needs. Arrays have room for more components than the `n_components` in use.
+
+    Precisions are matrices, (capacity, D, D), or with diagonal covariances their diagonals, (capacity, D).
+    """
 
     means: Array
     precisions: Array
@@ -71,12 +78,16 @@ def novelty_thresholds(beta: float, n_features: int) -> Array:
     return thresholds
 
 
-def empty(n_features: int, capacity: int = 4) -> MixtureState:
+def empty(n_features: int, capacity: int = 4, *, diagonal: bool = False) -> MixtureState:
     """A mixture without components."""
-    D = n_features
-    return MixtureState(
-        np.zeros((capacity, D)), np.zeros((capacity, D, D)), *(np.zeros(capacity) for _ in range(3)), 0, 0, 0
-    )
+    shape = (capacity, n_features) if diagonal else (capacity, n_features, n_features)
+    log_dets, counts, ages = (np.zeros(capacity) for _ in range(3))
+    return MixtureState(np.zeros((capacity, n_features)), np.zeros(shape), log_dets, counts, ages, 0, 0, 0)
+
+
+def is_diagonal(state: MixtureState) -> bool:
+    """Whether the components have diagonal covariances."""
+    return state.precisions.ndim == 2
 
 
 def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> tuple[MixtureState, Info]:
@@ -86,7 +97,7 @@ def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> 
     skipped, row = 0, 0
     while row < n:
         stop, thresholds = _next_stretch(state, settings, row, n)
-        after, K, status, invalid = kernels.learn_rows(
+        after, K, status, invalid = _kernels_for(state).learn_rows(
             X, weights, row, stop, *state[:5], state.n_components,
             settings.centre, settings.initial_variance, thresholds, settings.paper, settings.forgetting,
             settings.min_age, settings.min_count, info.log_density, info.distance,
@@ -98,7 +109,13 @@ def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> 
         elif status == kernels.UNSAFE:
             state = learn_in_covariance_form(state, X[row], float(weights[row]), settings)
             row += 1
+        elif status == kernels.THIN:
+            state = widen(state, settings)
     return state, info._replace(skipped_updates=skipped)
+
+
+def _kernels_for(state: MixtureState) -> ModuleType:
+    return mixture_diagonal if is_diagonal(state) else kernels
 
 
 def _next_stretch(state: MixtureState, settings: Settings, row: int, n: int) -> tuple[int, Array]:
@@ -124,31 +141,29 @@ def make_room(state: MixtureState, settings: Settings) -> MixtureState:
         return _with_capacity(state, min(max(2 * K, 4), settings.max_components))
     if settings.max_merge_cost > 0:
         return compact(state, settings)
-    return _reduced(state, n_components=K - 1, max_cost=np.inf)
+    return merged_to(state, max_cost=0.0, max_components=K - 1)
 
 
 def compact(state: MixtureState, settings: Settings) -> MixtureState:
     """Merge all pairs that cost little, and on to half the allowed components if that is not enough."""
     cost = settings.max_merge_cost * bic_penalty(state)
-    state = _reduced(state, n_components=1, max_cost=cost)
-    half = max(settings.max_components // 2, 1)
-    if state.n_components > half:
-        state = _reduced(state, n_components=half, max_cost=np.inf)
+    state = merged_to(state, max_cost=cost, max_components=max(settings.max_components // 2, 1))
     return state._replace(compacted_at=state.n_rows)
 
 
 def bic_penalty(state: MixtureState) -> float:
     """What one component costs in nats: half its number of parameters times the log of the sample size."""
     D = state.means.shape[1]
-    return 0.5 * (1 + D + D * (D + 1) / 2) * float(np.log(max(state.counts[: state.n_components].sum(), 2.0)))
+    shape = D if is_diagonal(state) else D * (D + 1) / 2
+    n = max(float(state.counts[: state.n_components].sum()), 2.0)
+    return float(0.5 * (1 + D + shape) * np.log(n))
 
 
-def _reduced(state: MixtureState, *, n_components: int, max_cost: float) -> MixtureState:
-    from everlearn.core.reduction import reduce_greedy
-
+def merged_to(state: MixtureState, *, max_cost: float, max_components: int) -> MixtureState:
+    """Merge the cheapest pairs: all that cost up to `max_cost`, and more until `max_components` are left."""
     K = state.n_components
     counts, means, covariances, labels = reduce_greedy(
-        state.counts[:K], state.means[:K], covariances_of(state), n_components=n_components, max_cost=max_cost
+        state.counts[:K], state.means[:K], covariances_of(state), max_cost=max_cost, max_components=max_components
     )
     ages = np.zeros(len(counts))
     np.maximum.at(ages, labels, state.ages[:K])
@@ -160,35 +175,69 @@ def from_components(
     counts: Array, means: Array, covariances: Array, ages: Array, *, capacity: int | None = None
 ) -> MixtureState:
     """A state with the given components."""
-    precisions, log_dets = _inverted(covariances)
+    precisions, log_dets = _inverted(covariances, diagonal=covariances.ndim == 2)
     state = MixtureState(np.array(means), precisions, log_dets, np.array(counts), np.array(ages), len(counts), 0, 0)
     return _with_capacity(state, max(capacity or 0, len(counts)))
 
 
 def _with_capacity(state: MixtureState, capacity: int) -> MixtureState:
-    arrays = []
-    for array in state[:5]:
-        longer = np.zeros((capacity, *array.shape[1:]))
-        longer[: state.n_components] = array[: state.n_components]
-        arrays.append(longer)
-    return state._replace(**dict(zip(state._fields, arrays, strict=False)))
+    def longer(array: Array) -> Array:
+        out = np.zeros((capacity, *array.shape[1:]))
+        out[: state.n_components] = array[: state.n_components]
+        return out
+
+    return with_arrays(state, longer)
+
+
+def with_arrays(state: MixtureState, change: Callable[[Array], Array]) -> MixtureState:
+    """The state with each of its arrays changed in the same way."""
+    means, precisions, log_dets, counts, ages = (change(array) for array in state[:5])
+    return MixtureState(means, precisions, log_dets, counts, ages, *state[5:])
 
 
 def covariances_of(state: MixtureState) -> Array:
     """Covariances of the components in use, positive definite."""
-    return _inverted(state.precisions[: state.n_components])[0]
+    return _inverted(state.precisions[: state.n_components], diagonal=is_diagonal(state))[0]
 
 
-def _inverted(matrices: Array) -> tuple[Array, Array]:
-    """Inverses of positive definite matrices, and the log-determinants of the matrices."""
+def _inverted(matrices: Array, *, diagonal: bool = False) -> tuple[Array, Array]:
+    """Inverses of positive definite matrices (or diagonals), and the log-determinants of the matrices."""
+    if diagonal:
+        return 1.0 / matrices, np.log(matrices).sum(axis=-1)
     U, log_dets = whiten(matrices)
     return U @ np.swapaxes(U, -1, -2), np.array(log_dets)
+
+
+def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = False) -> tuple[Array, Array, Array]:
+    """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for."""
+    n, K = len(X), state.n_components
+    density, distance, posterior = np.empty(n), np.empty(n), np.empty((n if posteriors else 0, K))
+    _kernels_for(state).ask_rows(X, *state[:4], K, log_scale, density, distance, posterior)
+    return density, distance, posterior
+
+
+def log_density_and_distance(state: MixtureState, x: Array) -> tuple[float, float]:
+    """Log-density of one row, and its smallest squared distance."""
+    if state.n_components == 0:
+        return np.nan, np.inf
+    density, distance, _ = ask(state, x[None], np.zeros(len(x)))
+    return density[0], distance[0]
 
 
 def mixture_of(state: MixtureState) -> Mixture:
     """The mixture that the state stands for."""
     counts = state.counts[: state.n_components]
     return Mixture(counts / counts.sum(), state.means[: state.n_components].copy(), covariances_of(state))
+
+
+def widen(state: MixtureState, settings: Settings) -> MixtureState:
+    """Give components that have become thin, by forgetting on columns that do not vary, twice the least variance."""
+    diagonal, extra = is_diagonal(state), 2.0 * kernels.FLOOR * settings.initial_variance
+    for j in range(state.n_components):
+        if _kernels_for(state).is_thin(state.precisions[j], settings.initial_variance):
+            covariance = _inverted(state.precisions[j], diagonal=diagonal)[0] + (extra if diagonal else np.diag(extra))
+            state.precisions[j], state.log_dets[j] = _inverted(covariance, diagonal=diagonal)
+    return state
 
 
 def learn_in_covariance_form(state: MixtureState, x: Array, weight: float, settings: Settings) -> MixtureState:

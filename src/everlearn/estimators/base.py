@@ -53,7 +53,7 @@ class StreamEstimator(BaseEstimator):
         fresh._start(rows, whole=True)
         for part in _progress(len(rows), getattr(self, "verbose", 0)):
             fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
-        self.__dict__ = fresh.__dict__
+        self._adopt(fresh)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -75,15 +75,19 @@ class StreamEstimator(BaseEstimator):
         self
             The estimator, further on in the stream.
         """
+        self._advance(X, y, sample_weight)
+        return self
+
+    def _advance(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
+        """Check and learn the next rows of the stream; returns what `_learn` does."""
         if self._is_started():
-            self._learn(*self._check_batch(X, y, sample_weight, first=False))
-            return self
+            return self._learn(*self._check_batch(X, y, sample_weight, first=False))
         fresh = self._unfitted()
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
         fresh._start(rows, whole=False)
-        fresh._learn(rows, y, weights)
-        self.__dict__ = fresh.__dict__
-        return self
+        result = fresh._learn(rows, y, weights)
+        self._adopt(fresh)
+        return result
 
     def copy(self) -> Self:
         """Return an independent copy that goes on learning as this model would."""
@@ -122,7 +126,14 @@ class StreamEstimator(BaseEstimator):
         """
         for other in others:
             self._check_mergeable(other)
-        return self._merge(list(others), method=method, weights=weights, n_components=n_components)
+        models = [self, *others]
+        started = [i for i, model in enumerate(models) if model._is_started()]
+        if not started or (len(started) == 1 and n_components is None):
+            return models[started[0] if started else 0].copy()
+        if weights is not None:
+            weights = _check_merge_weights(weights, len(models))[started]
+        first, *rest = (models[i] for i in started)
+        return first._merge(rest, method=method, weights=weights, n_components=n_components)
 
     def __add__(self, other: Self) -> Self:
         return self.merge(other) if isinstance(other, StreamEstimator) else NotImplemented
@@ -133,7 +144,7 @@ class StreamEstimator(BaseEstimator):
         """Prepare the fitted state; `whole` says that X is all the data of a `fit`."""
         raise NotImplementedError
 
-    def _learn(self, X: NDArray[np.float64], y: Any, weights: NDArray[np.float64] | None) -> None:
+    def _learn(self, X: NDArray[np.float64], y: Any, weights: NDArray[np.float64] | None) -> Any:
         """Learn validated rows."""
         raise NotImplementedError
 
@@ -160,6 +171,12 @@ class StreamEstimator(BaseEstimator):
         fresh = object.__new__(type(self))
         fresh.__dict__.update(self.get_params(deep=False))
         return fresh
+
+    def _adopt(self, fresh: Self) -> None:
+        """Take over what `fresh` has learned in place of what was learned before."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        vars(self).update({name: value for name, value in vars(fresh).items() if name.endswith("_")})
 
     def _check_batch(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool
@@ -211,19 +228,21 @@ class StreamEstimator(BaseEstimator):
     def _check_mergeable(self, other: Any) -> None:
         if type(other) is not type(self):
             raise MergeError(f"A {type(self).__name__} cannot be merged with a {type(other).__name__}.")
-        self._check_started()
-        other._check_started()
-        if self.n_features_in_ != other.n_features_in_:
-            raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.")
-        mine, theirs = (list(getattr(model, "feature_names_in_", ())) for model in (self, other))
-        if mine != theirs:
-            raise MergeError(f"The models have other column names: {_names(mine)} and {_names(theirs)}.")
+        if self._is_started() and other._is_started():
+            self._check_same_columns(other)
         for name, value in self.get_params(deep=False).items():
             if name not in ("verbose", "random_state") and not _equal(value, other.get_params(deep=False)[name]):
                 raise MergeError(
                     f"The models were made with different parameters: {name}={value!r} and "
                     f"{name}={other.get_params(deep=False)[name]!r}. Merge models with the same parameters."
                 )
+
+    def _check_same_columns(self, other: Self) -> None:
+        if self.n_features_in_ != other.n_features_in_:
+            raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.")
+        mine, theirs = (list(getattr(model, "feature_names_in_", ())) for model in (self, other))
+        if mine != theirs:
+            raise MergeError(f"The models have other column names: {_names(mine)} and {_names(theirs)}.")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -235,10 +254,8 @@ def as_rows(X: Any) -> NDArray[np.float64]:
     """Convert any table to a C-contiguous float64 array, naming the first cell that is no number."""
     try:
         return check_array(X, dtype=np.float64, order="C", ensure_all_finite=False)  # type: ignore[no-any-return]
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         cell = _first_text(X)
-        if cell is None and isinstance(error, TypeError):
-            raise
         if cell is None:
             raise InputError(f"Input X cannot be taken: {error}") from error
         row, column, value = cell
@@ -263,10 +280,17 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"sample_weight must be positive and finite; row {row} has {weights[row]}. "
+            f"sample_weight must be positive and finite, not zero or negative; row {row} has the weight {weights[row]}. "
             "Leave out rows that should not count."
         )
     return weights
+
+
+def _check_merge_weights(weights: ArrayLike, n_models: int) -> NDArray[np.float64]:
+    checked = check_weights(weights, n_models) if np.ndim(weights) else None
+    if checked is None:
+        raise InputError(f"weights must be one positive number for each of the {n_models} models; got {weights!r}.")
+    return checked
 
 
 def _first_text(X: Any) -> tuple[int, Any, Any] | None:

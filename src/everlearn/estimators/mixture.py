@@ -9,24 +9,28 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import incremental
-from everlearn.core import mixture as mixtures
+from everlearn.core import adaptive, incremental, joining, monitor, readout
+from everlearn.core.change import PageHinkley
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
-from everlearn.core.incremental import MixtureState, Settings
-from everlearn.errors import DivergenceWarning, InputError, ModelFileError
+from everlearn.core.incremental import Info, MixtureState, Settings
+from everlearn.core.monitor import Event
+from everlearn.errors import DivergenceWarning, InputError, MergeError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
-from everlearn.kernels import mixture as kernels
+from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
+from everlearn.kernels.mixture import to_internal
+from everlearn.kernels.monitor import sample_rows
 
 Array = NDArray[np.float64]
 
-# Beyond this many scales a value is kept at the limit, so that its square stays finite.
-LIMIT = 1e60
-# `max_components="auto"` keeps the precisions within 2^24 numbers (128 MiB).
+# max_components="auto" keeps the precisions within 2^24 numbers (128 MiB).
 MAX_COMPONENTS = 200
 MAX_NUMBERS = 2**24
+# Under forgetting a component fades; below this count it is gone.
+FADED = 0.05
+# Spreads of one column in two models that differ by more than this are taken for different units.
+MAX_SCALE_RATIO = 1000.0
 
 
 class Warmup(NamedTuple):
@@ -37,12 +41,27 @@ class Warmup(NamedTuple):
     n: int
 
 
-class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
+class Constants(NamedTuple):
+    """What the parameters and the frame of a stream come to."""
+
+    frame: Frame
+    inverse_scale: Array
+    log_scale: Array
+    settings: Settings
+    alarm: Array
+    detector: Array
+
+
+class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     """Gaussian mixture learned from a stream in one pass, creating components where data is new.
 
     Each row updates the components by its posterior probabilities in O(K D^2), or opens a new component when it is
     farther than the novelty threshold from all of them. The update is exact recursive estimation, after the fast
-    incremental Gaussian mixture network [1]_; docs/errata.md says where it differs from the printed one.
+    incremental Gaussian mixture network [1]_; docs/errata.md says where it differs from the printed one. NaN means "not
+    observed": a row teaches what its observed columns say.
+
+    Densities are answered from the components as they are learned. The components that one sees (`means_`, `predict`,
+    ...) are a copy in which those that differ little are merged.
 
     Parameters
     ----------
@@ -67,10 +86,20 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         Remove components that are older than `min_age` rows and have gathered less than `min_count`.
     update : {"exact", "paper"}, default="exact"
         "paper" keeps the covariance update as printed in [1]_, eq. 11.
-    forgetting : float or None, default=None
-        Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows.
+    forgetting : None, float or "adaptive", default=None
+        Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows. "adaptive"
+        runs a bank of mixtures of different memory and answers from the one that predicts best.
+    covariance : {"full", "diag"}, default="full"
+        Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
+    second_look : bool, default=False
+        Whether to keep a uniform sample of rows (1000, or 100 a column if that is more) and refine the components on
+        it before answering.
+    novelty_level : float, default=1e-4
+        A row farther from all components than this share of their own rows would be is recorded as a novelty.
+    change_detector : PageHinkley, optional
+        The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of `sample`.
+        Source of randomness of `sample` and `sample_columns`.
     verbose : int, default=0
         Whether `fit` shows a progress bar.
 
@@ -88,6 +117,12 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         Number of components.
     n_samples_seen_ : int
         Number of rows learned.
+    prequential_score_ : float
+        Mean log-density of the rows, each taken before it was learned.
+    events_ : list of Event
+        The latest novelties and changes, at most 1000: row number, kind and value.
+    memory_ : float
+        Rows that the model remembers: 1/(1 - forgetting), or the cap now in use under adaptive forgetting.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -111,7 +146,7 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_settings_", "_answer_")
+    _transient: ClassVar[tuple[str, ...]] = ("_constants_", "_cache_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "delta": [Interval(Real, 0, None, closed="neither")],
         "beta": [Interval(Real, 0, 1, closed="left")],
@@ -121,7 +156,11 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         "merging": ["boolean"],
         "prune": [None, tuple, list],
         "update": [StrOptions({"exact", "paper"})],
-        "forgetting": [None, Interval(Real, 0, 1, closed="right")],
+        "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
+        "covariance": [StrOptions({"full", "diag"})],
+        "second_look": ["boolean"],
+        "novelty_level": [Interval(Real, 0, 1, closed="neither")],
+        "change_detector": [None, PageHinkley],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -137,7 +176,11 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         merging: bool = True,
         prune: tuple[float, float] | None = None,
         update: str = "exact",
-        forgetting: float | None = None,
+        forgetting: Any = None,
+        covariance: str = "full",
+        second_look: bool = False,
+        novelty_level: float = 1e-4,
+        change_detector: PageHinkley | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -150,6 +193,10 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         self.prune = prune
         self.update = update
         self.forgetting = forgetting
+        self.covariance = covariance
+        self.second_look = second_look
+        self.novelty_level = novelty_level
+        self.change_detector = change_detector
         self.random_state = random_state
         self.verbose = verbose
 
@@ -159,70 +206,122 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
 
         delta = 0.5 times the variance, beta = 2e-6 (the printed 4.9e-324 cannot be taken literally, see
         docs/errata.md), no merging and the exact update, which is the one that reproduces the paper's tables.
+
+        Parameters
+        ----------
+        **parameters
+            Parameters that are to differ.
+
+        Returns
+        -------
+        IncrementalGaussianMixture
+            An unfitted mixture.
         """
         return cls(**{"delta": 0.5, "beta": 2e-6, "merging": False, **parameters})
 
     # -- learning ---------------------------------------------------------------------------------
 
+    def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
+        """Learn the rows of X, and return the log-density that each had just before it was learned.
+
+        This is how to score a stream as it comes: one pass, no second look at a row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream.
+        sample_weight : array-like of shape (n_samples,), optional
+            Positive weights of the rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-densities; NaN for rows that came while the model was warming up.
+        """
+        log_density: Array = self._advance(X, None, sample_weight)
+        return log_density
+
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
-        self._state_ = incremental.empty(D)
+        self._state_ = self._empty(D)
+        self._bank_: adaptive.AdaptiveState | None = None
+        self._monitor_ = monitor.init()
         self._warmup_: Warmup | None = None
         self._frame_: Frame | None = None
+        if self.second_look:
+            self._sample_ = np.zeros((min(max(1000, 100 * D), max(1000, MAX_NUMBERS // D)), D))
+            self._sampled_ = 0
         if not isinstance(self.scale, str):
-            self._frame_ = frame_of_spread(self._given_scale(D))
+            self._settle(frame_of_spread(self._given_scale(D)))
         elif whole:
-            self._frame_ = frame_of_rows(X)
+            self._settle(frame_of_rows(X))
         else:
-            n = self._warmup_rows(D)
+            n = min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
             self._warmup_ = Warmup(np.empty((n, D)), np.empty(n), 0)
-        self._settle()
+            self._cache_: dict[str, Any] = {}
+
+    def _empty(self, D: int) -> MixtureState:
+        return incremental.empty(D, diagonal=self.covariance == "diag")
 
     def _given_scale(self, D: int) -> Array:
         scale = np.asarray(self.scale, dtype=np.float64)
         if scale.shape not in ((), (D,)) or not np.all(np.isfinite(scale) & (scale > 0)):
             raise InputError(
-                f"scale must be 'auto' or one positive standard deviation for each of the {D} columns; got {self.scale!r}."
+                f"scale must be 'auto' or a positive standard deviation for each of {D} columns; got {self.scale!r}."
             )
         return np.broadcast_to(scale, (D,)).copy()
 
-    def _warmup_rows(self, D: int) -> int:
-        return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
+    def _settle(self, frame: Frame) -> None:
+        """Fix the frame, and with it the constants of the stream."""
+        self._frame_ = frame
+        self._constants_ = self._constants_for(frame)
+        self._cache_ = {}
+        if self.forgetting == "adaptive" and self._bank_ is None:
+            self._bank_ = adaptive.init(self._state_)
 
-    def _settle(self) -> None:
-        """Derive the constants of the stream from the parameters and the frame."""
-        if self._frame_ is not None:
-            self._settings_ = self._settings_for(self._frame_)
-        self._answer_ = None
+    def _constants_for(self, frame: Frame) -> Constants:
+        D = len(frame.scale)
+        return Constants(
+            frame,
+            1.0 / frame.scale,
+            np.log(frame.scale),
+            self._settings_for(frame),
+            monitor.alarm_thresholds(self.novelty_level, D),
+            monitor.detector_settings(self.change_detector or PageHinkley()),
+        )
 
     def _settings_for(self, frame: Frame) -> Settings:
         D = len(frame.scale)
-        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // D**2))
-        min_age, min_count = (np.inf, 0.0) if self.prune is None else map(float, self.prune)
+        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance == "diag" else D * D)))
+        fading = self.forgetting is not None and self.forgetting != 1.0
+        min_age, min_count = (0.0, FADED) if fading else (np.inf, 0.0)
+        if self.prune is not None:
+            min_age, min_count = _check_prune(self.prune)
         return Settings(
             centre=frame.centre,
             initial_variance=self.delta * frame.variance,
             thresholds=incremental.novelty_thresholds(self.beta, D),
             paper=self.update == "paper",
-            forgetting=1.0 if self.forgetting is None else float(self.forgetting),
+            forgetting=float(self.forgetting) if isinstance(self.forgetting, Real) else 1.0,
             min_age=min_age,
             min_count=min_count,
             max_components=auto if self.max_components == "auto" else int(self.max_components),
             max_merge_cost=incremental.COMPACTION_COST if self.merging else 0.0,
         )
 
-    def _learn(self, X: Array, y: Any, weights: Array | None) -> None:
+    def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
+        """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
         weights = np.ones(len(X)) if weights is None else weights
-        self._answer_ = None
-        if self._warmup_ is not None:
-            X, weights = self._warm_up(self._warmup_, X, weights)
-            if len(X) == 0:
-                return
-        self._state_ = self._learned(self._state_, X, weights, self._frame_, self._settings_)
+        self._cache_.clear()
+        if self._warmup_ is None:
+            return self._learn_settled(X, weights)
+        n, taken = len(X), min(len(X), len(self._warmup_.rows) - self._warmup_.n)
+        X, weights = self._warm_up(self._warmup_, X, weights, taken)
+        log_density = self._learn_settled(X, weights) if len(X) else np.empty(0)
+        return np.concatenate([np.full(taken, np.nan), log_density[len(log_density) - (n - taken) :]])
 
-    def _warm_up(self, warmup: Warmup, X: Array, weights: Array) -> tuple[Array, Array]:
+    def _warm_up(self, warmup: Warmup, X: Array, weights: Array, taken: int) -> tuple[Array, Array]:
         """Put rows into the buffer; once it is full, set the frame and return every row to be learned."""
-        taken = min(len(warmup.rows) - warmup.n, len(X))
         end = warmup.n + taken
         warmup.rows[warmup.n : end] = X[:taken]
         warmup.weights[warmup.n : end] = weights[:taken]
@@ -230,166 +329,178 @@ class IncrementalGaussianMixture(DensityMixin, StreamEstimator):
         if end < len(warmup.rows):
             return X[:0], weights[:0]
         self._warmup_ = None
-        self._frame_ = frame_of_rows(warmup.rows)
-        self._settle()
+        self._settle(frame_of_rows(warmup.rows))
         return np.concatenate([warmup.rows, X[taken:]]), np.concatenate([warmup.weights, weights[taken:]])
 
-    def _learned(
-        self, state: MixtureState, X: Array, weights: Array, frame: Frame, settings: Settings
-    ) -> MixtureState:
-        state, info = incremental.learn(state, kernels.to_internal(X, 1.0 / frame.scale, LIMIT), weights, settings)
+    def _learn_settled(self, X: Array, weights: Array) -> Array:
+        constants = self._constants_
+        rows = to_internal(X, constants.inverse_scale, LIMIT)
+        first_row = self._state_.n_rows
+        if self._bank_ is not None:
+            self._bank_, info = adaptive.learn(self._bank_, rows, weights, constants.settings)
+            self._state_ = adaptive.answering(self._bank_)._replace(n_rows=first_row + len(rows))
+        else:
+            self._state_, info = incremental.learn(self._state_, rows, weights, constants.settings)
+        self._watch(rows, info, first_row)
+        return info.log_density
+
+    def _watch(self, rows: Array, info: Info, first_row: int) -> None:
+        constants = self._constants_
+        self._monitor_ = monitor.watch(
+            self._monitor_, rows, info.log_density, info.distance,
+            first_row=first_row, log_scale=constants.log_scale, alarm=constants.alarm, detector=constants.detector,
+        )  # fmt: skip
+        if self.second_look:
+            self._sampled_ = sample_rows(rows, self._sample_, self._sampled_)
         if info.skipped_updates:
             warnings.warn(
                 f"update='paper': {info.skipped_updates} updates would have made a covariance indefinite and were "
                 "skipped (FIGMN eq. 11; see docs/errata.md). update='exact' has no such rows.",
                 DivergenceWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
-        return state
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- what the answers come from ---------------------------------------------------------------
 
-    def _answer(self) -> tuple[MixtureState, Frame, Array]:
-        """State, frame and log of the scales to answer from: while warming up, what the buffer would give."""
-        if self._answer_ is None:
-            self._check_started()
-            state, frame = self._state_, self._frame_
-            if self._warmup_ is not None:
-                rows, weights = self._warmup_.rows[: self._warmup_.n], self._warmup_.weights[: self._warmup_.n]
-                frame = frame_of_rows(rows)
-                nothing = incremental.empty(self.n_features_in_)
-                state = self._learned(nothing, rows, weights, frame, self._settings_for(frame))
+    def _answer(self) -> tuple[MixtureState, Constants]:
+        """State and constants that densities are answered from: while warming up, what the buffer would give."""
+        answer: tuple[MixtureState, Constants] | None = self._cache_.get("answer")
+        if answer is None:
+            state, constants = self._settled()
             if state.n_components == 0:
                 raise InputError("The model has no component yet: every row so far was NaN in all columns.")
-            self._answer_ = state, frame, np.log(frame.scale)
-        return self._answer_
+            answer = (self._refined(state, constants) if self.second_look else state), constants
+            self._cache_["answer"] = answer
+        return answer
 
-    def _ask(self, X: ArrayLike, posteriors: bool = False) -> tuple[Array, Array, Array]:
-        self._check_started()
-        rows = self._check_X(X)
-        state, frame, log_scale = self._answer()
-        n, K = len(rows), state.n_components
-        log_density, distance, posterior = np.empty(n), np.empty(n), np.empty((n if posteriors else 0, K))
-        rows = kernels.to_internal(rows, 1.0 / frame.scale, LIMIT)
-        kernels.ask_rows(rows, *state[:4], K, log_scale, log_density, distance, posterior)
-        return log_density, distance, posterior
+    def _settled(self) -> tuple[MixtureState, Constants]:
+        if self._warmup_ is None:
+            return self._state_, self._constants_
+        rows, weights = self._warmup_.rows[: self._warmup_.n], self._warmup_.weights[: self._warmup_.n]
+        constants = self._constants_for(frame_of_rows(rows))
+        internal = to_internal(rows, constants.inverse_scale, LIMIT)
+        return incremental.learn(self._empty(self.n_features_in_), internal, weights, constants.settings)[0], constants
 
-    def score_samples(self, X: ArrayLike) -> Array:
-        """Log-density of each row; of its observed part where it has gaps.
+    def _refined(self, state: MixtureState, constants: Constants) -> MixtureState:
+        merged = readout.merged_copy(state, constants.frame.variance)
+        if self._warmup_ is None:
+            sample = self._sample_[: min(self._sampled_, len(self._sample_))]
+        else:
+            rows = self._warmup_.rows[: self._warmup_.n]
+            sample = to_internal(rows[~np.isnan(rows).any(axis=1)], constants.inverse_scale, LIMIT)
+        return readout.second_look(merged, sample) if len(sample) else merged
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to score.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log-densities.
-        """
-        return self._ask(X)[0]
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean log-density of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to score.
-        y : ignored
-            Present for the scikit-learn interface.
-
-        Returns
-        -------
-        float
-            Mean of `score_samples(X)`.
-        """
-        return float(self.score_samples(X).mean())
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Posterior probability of each component for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to assign.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components_)
-            Probabilities; each row sums to one.
-        """
-        return self._ask(X, posteriors=True)[2]
-
-    def predict(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Component with the highest posterior probability for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to assign.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Component numbers.
-        """
-        return np.argmax(self.predict_proba(X), axis=1)
-
-    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
-        """Draw rows from the mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-            The rows.
-        labels : ndarray of shape (n_samples,)
-            The component that each row came from.
-        """
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1; got {n_samples}.")
-        state, frame, _ = self._answer()
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        X, labels = mixtures.sample(incremental.mixture_of(state), n_samples, rng)
-        return X * frame.scale, labels
-
-    @property
-    def weights_(self) -> Array:
-        """Mixture weights."""
-        state, _, _ = self._answer()
-        counts = state.counts[: state.n_components]
-        return counts / counts.sum()
-
-    @property
-    def means_(self) -> Array:
-        """Means of the components."""
-        state, frame, _ = self._answer()
-        return state.means[: state.n_components] * frame.scale
-
-    @property
-    def covariances_(self) -> Array:
-        """Covariances of the components."""
-        state, frame, _ = self._answer()
-        return incremental.covariances_of(state) * frame.scale * frame.scale[:, None]
-
-    @property
-    def precisions_(self) -> Array:
-        """Inverses of the covariances."""
-        state, frame, _ = self._answer()
-        return state.precisions[: state.n_components] / frame.scale / frame.scale[:, None]
-
-    @property
-    def n_components_(self) -> int:
-        """Number of components."""
-        return int(self._answer()[0].n_components)
+    def _readout(self) -> tuple[MixtureState, Constants]:
+        """State and constants that the visible components come from: the merged copy, unless merging is off."""
+        state, constants = self._answer()
+        if self.second_look or not self.merging:
+            return state, constants
+        if "readout" not in self._cache_:
+            self._cache_["readout"] = readout.merged_copy(state, constants.frame.variance)
+        return self._cache_["readout"], constants
 
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows learned."""
         self._check_started()
         return int(self._state_.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
+
+    @property
+    def prequential_score_(self) -> float:
+        """Mean log-density of the rows, each taken before it was learned."""
+        self._check_started()
+        n, total = self._monitor_.totals
+        return float(total / n) if n else float("nan")
+
+    @property
+    def events_(self) -> list[Event]:
+        """The latest novelties and changes."""
+        self._check_started()
+        return monitor.events(self._monitor_)
+
+    @property
+    def memory_(self) -> float:
+        """Rows that the model remembers."""
+        self._check_started()
+        if self._bank_ is not None:
+            return adaptive.memory(self._bank_)
+        factor = 1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting)
+        return np.inf if factor == 1.0 else 1.0 / (1.0 - factor)
+
+    # -- merging and loading ----------------------------------------------------------------------
+
+    def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
+        if method not in ("auto", "mean"):
+            raise MergeError(
+                f"method={method!r} does not apply to mixtures: their components are joined and then merged by their "
+                "moments. Use method='auto'."
+            )
+        parts = [model._settled() for model in (self, *others)]
+        frame = parts[0][1].frame
+        for _, constants in parts[1:]:
+            self._check_same_scale(frame, constants.frame)
+        shares = np.ones(len(parts)) if weights is None else np.asarray(weights) * len(parts) / np.sum(weights)
+        states = [joining.in_frame(state, constants.frame, frame) for state, constants in parts]
+        merged = self._unfitted()
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(merged, name, getattr(self, name))
+        merged._start(np.empty((0, self.n_features_in_)), whole=False)
+        merged._warmup_ = None
+        merged._state_ = joining.joined(states, shares, self.delta * frame.variance)
+        merged._settle(frame)
+        limit = merged._constants_.settings.max_components if n_components is None else n_components
+        merged._state_ = joining.within(merged._state_, limit)
+        merged._take_signals([self, *others])
+        return merged
+
+    def _check_same_scale(self, mine: Frame, theirs: Frame) -> None:
+        ratio = np.maximum(mine.scale / theirs.scale, theirs.scale / mine.scale)
+        if ratio.max() > MAX_SCALE_RATIO:
+            column = int(ratio.argmax())
+            name = getattr(self, "feature_names_in_", range(len(ratio)))[column]
+            raise MergeError(
+                f"Column {name!r} spreads over about {mine.scale[column]:.3g} in one model and "
+                f"{theirs.scale[column]:.3g} in another. Learn both in the same units, or give both the same scale=."
+            )
+
+    def _take_signals(self, models: list[Self]) -> None:
+        """Add up the totals of the merged models, and sample from their samples in proportion."""
+        if self._bank_ is not None:
+            self._bank_ = adaptive.init(self._state_)
+        self._monitor_.totals[:] = sum(model._monitor_.totals for model in models)
+        if self.second_look:
+            seen = np.array([model._sampled_ for model in models])
+            take = np.minimum(seen, np.floor(len(self._sample_) * seen / max(seen.sum(), 1)).astype(int))
+            rows = [
+                model._sample_[:n] * model._constants_.frame.scale / self._constants_.frame.scale
+                for model, n in zip(models, take, strict=True)
+                if n
+            ]
+            joint = np.concatenate([np.empty((0, self.n_features_in_)), *rows])
+            self._sample_[: len(joint)] = joint
+            self._sampled_ = int(seen.sum()) if len(joint) == len(self._sample_) else len(joint)
+
+    def _check_loaded(self) -> None:
+        D, state = self.n_features_in_, self._state_
+        capacity = len(state.counts)
+        square = (capacity, D) if self.covariance == "diag" else (capacity, D, D)
+        shapes = ((capacity, D), square, (capacity,), (capacity,), (capacity,))
+        for array, shape in zip(state[:5], shapes, strict=True):
+            if array.shape != shape or array.dtype != np.float64:
+                raise ModelFileError(f"The file's mixture has an array of shape {array.shape} where {shape} is needed.")
+        if not 0 <= state.n_components <= capacity:
+            raise ModelFileError("The file's mixture has more components than its arrays.")
+        if (self._frame_ is None) == (self._warmup_ is None):
+            raise ModelFileError("The file's mixture has neither a scale nor rows to estimate it from.")
+        self._cache_ = {}
+        if self._frame_ is not None:
+            if any(array.shape != (D,) for array in self._frame_):
+                raise ModelFileError("The file's scale does not have one number a column.")
+            self._settle(self._frame_)
+
+
+def _check_prune(prune: Any) -> tuple[float, float]:
+    if len(prune) != 2 or not all(isinstance(value, Real) and float(value) >= 0 for value in prune):
+        raise InputError(f"prune must be None or (min_age, min_count), two numbers from 0 on; got {prune!r}.")
+    return float(prune[0]), float(prune[1])

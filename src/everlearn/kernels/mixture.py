@@ -19,10 +19,12 @@ from everlearn.kernels.linalg import (
 DONE = 0  # every row is learned
 FULL = 1  # the next row needs a new component and there is no room for it
 UNSAFE = 2  # the next row would cost a precision its accuracy: learn it in covariance form
+THIN = 3  # a component has become thinner than the floor: widen it before the next row
 
 LOG_2PI = np.log(2.0 * np.pi)
 NEGLIGIBLE = np.exp(-45.0)  # p (1 + d^2) below this changes no bit of a component
 MAX_GAIN = 0.999  # a component that has faded away keeps a thousandth of its shape
+FLOOR = 1e-10  # smallest conditional variance of a column, in units of a new component's
 UNSAFE_STRETCH = 1e8  # w d^2: an update that divides one eigenvalue of a precision by more than this
 
 
@@ -140,6 +142,7 @@ def is_unsafe(posterior, d2, counts, n, weight, forgetting):
 
 @kernel
 def shift_mean(mean, e, w):
+    """Move a mean by its share of the deviation."""
     for a in range(e.shape[0]):
         mean[a] += w * e[a]
 
@@ -171,8 +174,9 @@ def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, pa
     """The EM update from the observed part of a row.
 
     With Sigma_mm += w Lambda_mm^-1 for the gaps, only the observed block of the precision changes:
-    Lambda_oo = (Lambda_oo - w C C' - c/((1-w)(1 + c d^2/(1-w))) g g')/(1-w), C = Lambda_om L^-T. The marginal of the observed
-    columns is updated as by a complete row, and the regression of the gaps on them stays as it is.
+    Lambda_oo = (Lambda_oo - w C C' - k g g')/(1-w), with C = Lambda_om L^-T and k = c/(1 + c d^2), c as for a complete
+    row. The marginal of the observed columns is updated as by a complete row, and the regression of the gaps on them
+    stays as it is.
     """
     D = e.shape[0]
     m = D - observed
@@ -202,6 +206,7 @@ def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, pa
 
 @kernel
 def fade(counts, n, forgetting):
+    """Weigh the past less."""
     if forgetting < 1.0:
         for j in range(n):
             counts[j] *= forgetting
@@ -278,6 +283,15 @@ def prune(means, precisions, log_dets, counts, ages, n, min_age, min_count):
 
 
 @kernel
+def is_thin(precision, initial_variance):
+    """Whether some column, given the others, has less than the least variance (1/Lambda_aa is that variance)."""
+    for a in range(initial_variance.shape[0]):
+        if precision[a, a] * initial_variance[a] * FLOOR > 1.0:
+            return True
+    return False
+
+
+@kernel
 def learn_rows(
     X,
     weights,
@@ -344,6 +358,9 @@ def learn_rows(
         )  # fmt: skip
         if min_age < np.inf:
             n = prune(means, precisions, log_dets, counts, ages, n, min_age, min_count)
+        for j in range(n):
+            if is_thin(precisions[j], initial_variance):
+                return t + 1, n, THIN, skipped
     return stop, n, DONE, skipped
 
 
@@ -354,7 +371,7 @@ def ask_rows(X, means, precisions, log_dets, counts, n, log_scale, log_density, 
     Densities are those of the data before column a was divided by exp(log_scale[a]); posteriors are written for the
     rows that `posterior` has.
     """
-    capacity, D = means.shape
+    D = means.shape[1]
     e = np.empty((n, D))
     g = np.empty((n, D))
     d2 = np.empty(n)

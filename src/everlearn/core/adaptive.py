@@ -1,0 +1,102 @@
+"""An incremental mixture with adaptive forgetting: a bank of mixtures that remember differently long.
+
+The policy is `everlearn.core.forgetting`; this file tells it how a mixture learns, scores and starts again.
+"""
+
+from __future__ import annotations
+
+from math import lgamma
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.core import forgetting, incremental
+from everlearn.core.incremental import Info, MixtureState, Settings
+
+Array = NDArray[np.float64]
+
+CAPS = (10.0, 30.0, 100.0, 300.0, np.inf)
+BACKGROUND_DEGREES = 3.0
+_ONE = np.ones(1)
+
+
+class AdaptiveState(NamedTuple):
+    """The bank's own state and its mixtures: the active ones, and those stashed while a change is on trial."""
+
+    bank: forgetting.BankState
+    active: list[MixtureState]
+    stash: list[MixtureState]
+
+
+def init(state: MixtureState) -> AdaptiveState:
+    """A bank whose members all start from `state`."""
+    bank = forgetting.init(float(state.counts[: state.n_components].sum()), CAPS)
+    members: tuple[list[MixtureState], list[MixtureState]] = ([copied(state) for _ in CAPS], [])
+    return AdaptiveState(bank, *members)
+
+
+def answering(state: AdaptiveState) -> MixtureState:
+    """The mixture that answers."""
+    slot, k = forgetting.answer(state.bank)
+    return (state.active, state.stash)[slot][k]
+
+
+def memory(state: AdaptiveState) -> float:
+    """Rows that the answering mixture may remember."""
+    _, k = forgetting.answer(state.bank)
+    return float(state.bank.caps[k] * memory_size(answering(state)))
+
+
+def learn(state: AdaptiveState, X: Array, weights: Array, settings: Settings) -> tuple[AdaptiveState, Info]:
+    """Learn the rows of X in order; the members of `state` are used up."""
+    hooks = hooks_for(settings)
+    members = (state.active, state.stash)
+    info = Info(np.empty(len(X)), np.empty(len(X)), 0)
+    for t, (x, weight) in enumerate(zip(X, weights, strict=True)):
+        answer = answering(state)
+        info.log_density[t], info.distance[t] = incremental.log_density_and_distance(answer, x)
+        forgetting.step(state.bank, members, x, hooks, size=memory_size(answer), weight=float(weight))
+    return state, info
+
+
+def memory_size(state: MixtureState) -> float:
+    """Factor on the caps: a third of a mean's numbers, K(D + 1)/3, with K the effective number of components."""
+    counts = state.counts[: state.n_components]
+    if len(counts) == 0:
+        return 1.0
+    p = counts / counts.sum()
+    K = float(np.exp(-(p * np.log(np.maximum(p, 1e-300))).sum()))
+    return float(max(1.0, K * (state.means.shape[1] + 1) / 3.0))
+
+
+def hooks_for(settings: Settings) -> forgetting.Hooks[MixtureState]:
+    """A mixture's functions for the bank."""
+
+    def learn_one(state: MixtureState, x: Array, factor: float) -> MixtureState:
+        return incremental.learn(state, x[None], _ONE, settings._replace(forgetting=factor))[0]
+
+    def score(state: MixtureState, x: Array, factor: float) -> float:
+        return float(incremental.log_density_and_distance(state, x)[0])
+
+    return forgetting.Hooks(learn_one, score, faded, copied, lambda state, x: background(x, settings))
+
+
+def faded(state: MixtureState, factor: float) -> MixtureState:
+    """The same shape, known with less certainty."""
+    return state._replace(counts=state.counts * factor)
+
+
+def copied(state: MixtureState) -> MixtureState:
+    """An independent copy."""
+    return incremental.with_arrays(state, np.copy)
+
+
+def background(x: Array, settings: Settings) -> float:
+    """Log-density of a row if the past meant nothing: a Student distribution over the columns' first range."""
+    seen = ~np.isnan(x)
+    d, nu = int(seen.sum()), BACKGROUND_DEGREES
+    variance = settings.initial_variance[seen]
+    q = float((((x - settings.centre)[seen]) ** 2 / variance).sum())
+    constant = lgamma((nu + d) / 2) - lgamma(nu / 2) - 0.5 * d * np.log(nu * np.pi) - 0.5 * np.log(variance).sum()
+    return float(constant - 0.5 * (nu + d) * np.log1p(q / nu))

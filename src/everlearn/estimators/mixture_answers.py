@@ -1,0 +1,200 @@
+"""What a Gaussian mixture answers: densities, components, novelty, samples, and any columns from any others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc
+from sklearn.utils import check_random_state
+
+from everlearn.core import incremental
+from everlearn.core import mixture as mixtures
+from everlearn.core.incremental import MixtureState
+from everlearn.errors import InputError
+from everlearn.kernels.mixture import to_internal
+
+if TYPE_CHECKING:
+    from everlearn.estimators.mixture import Constants
+
+Array = NDArray[np.float64]
+
+# Beyond this many scales a value is kept at the limit, so that its square stays finite.
+LIMIT = 1e60
+
+
+class MixtureAnswers:
+    """Questions to a mixture; the estimator provides `_answer` and `_readout`."""
+
+    if TYPE_CHECKING:
+        n_features_in_: int
+        random_state: Any
+
+        def _answer(self) -> tuple[MixtureState, Constants]: ...
+        def _readout(self) -> tuple[MixtureState, Constants]: ...
+        def _check_X(self, X: ArrayLike, *, first: bool = False) -> Array: ...
+        def _check_started(self) -> None: ...
+
+    # -- densities --------------------------------------------------------------------------------
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-density of each row; of its observed part where it has gaps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-densities.
+        """
+        rows, state, constants = self._question(X)
+        return incremental.ask(state, rows, constants.log_scale)[0]
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Mean log-density of the rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to score.
+        y : ignored
+            Present for the scikit-learn interface.
+
+        Returns
+        -------
+        float
+            Mean of `score_samples(X)`.
+        """
+        return float(self.score_samples(X).mean())
+
+    def novelty(self, X: ArrayLike) -> Array:
+        """How usual each row is: a p-value, small for a novelty.
+
+        It is the probability that a row of the nearest component lies farther from it, by the chi-square distribution
+        of squared Mahalanobis distances over the observed columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            p-values; 1 for a row without any observed column.
+        """
+        rows, state, constants = self._question(X)
+        distance = incremental.ask(state, rows, constants.log_scale)[1]
+        observed = (~np.isnan(rows)).sum(axis=1)
+        p_values: Array = np.where(observed > 0, chdtrc(np.maximum(observed, 1), np.maximum(distance, 0.0)), 1.0)
+        return p_values
+
+    def _question(self, X: ArrayLike) -> tuple[Array, MixtureState, Constants]:
+        self._check_started()
+        rows = self._check_X(X)
+        state, constants = self._answer()
+        return to_internal(rows, constants.inverse_scale, LIMIT), state, constants
+
+    # -- components -------------------------------------------------------------------------------
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Posterior probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            Probabilities; each row sums to one.
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        state, constants = self._readout()
+        rows = to_internal(rows, constants.inverse_scale, LIMIT)
+        return incremental.ask(state, rows, constants.log_scale, posteriors=True)[2]
+
+    def predict(self, X: ArrayLike) -> NDArray[np.intp]:
+        """Component with the highest posterior probability for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Component numbers.
+        """
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
+        """Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows.
+        labels : ndarray of shape (n_samples,)
+            The component that each row came from.
+        """
+        if n_samples < 1:
+            raise InputError(f"n_samples must be at least 1; got {n_samples}.")
+        self._check_started()
+        state, constants = self._readout()
+        X, labels = mixtures.sample(incremental.mixture_of(state), n_samples, self._generator())
+        return X * constants.frame.scale, labels
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+
+    @property
+    def weights_(self) -> Array:
+        """Mixture weights."""
+        self._check_started()
+        state, _ = self._readout()
+        counts = state.counts[: state.n_components]
+        return counts / counts.sum()
+
+    @property
+    def means_(self) -> Array:
+        """Means of the components."""
+        self._check_started()
+        state, constants = self._readout()
+        return state.means[: state.n_components] * constants.frame.scale
+
+    @property
+    def covariances_(self) -> Array:
+        """Covariances of the components; their variances if covariance="diag"."""
+        self._check_started()
+        state, constants = self._readout()
+        return incremental.covariances_of(state) * _squares(state, constants.frame.scale)
+
+    @property
+    def precisions_(self) -> Array:
+        """Inverses of the covariances."""
+        self._check_started()
+        state, constants = self._readout()
+        return state.precisions[: state.n_components] / _squares(state, constants.frame.scale)
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        self._check_started()
+        return int(self._readout()[0].n_components)
+
+
+def _squares(state: MixtureState, scale: Array) -> Array:
+    return scale * scale if incremental.is_diagonal(state) else scale * scale[:, None]
