@@ -13,7 +13,8 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(everlearn.__pat
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name):
+def test_examples(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     try:
         module = importlib.import_module(name)
     except MissingExtraError as error:

@@ -32,24 +32,29 @@ def interpreter(code):
     return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
-def cpu_seconds(statement):
-    return float(interpreter(f"import time; s = time.process_time(); {statement}; print(time.process_time() - s)"))
+def loaded_by(statement):
+    show = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    return set(json.loads(interpreter(f"{statement}; {show}")))
 
 
-def test_import_costs_half_a_second_at_most():
-    base, *ours = "import sklearn.base", "import everlearn", "from everlearn import IncrementalGaussianMixture"
-    # The least of several runs: what is left when nothing else on the machine gets in the way.
-    rounds = [[cpu_seconds(statement) for statement in (base, *ours)] for _ in range(3)]
-    least, *costs = (min(column) for column in zip(*rounds, strict=True))
-    assert max(costs) <= least + 0.5, dict(zip(ours, costs, strict=True)) | {base: least}
+@pytest.mark.parametrize("statement", ["import everlearn", "from everlearn import IncrementalGaussianMixture"])
+def test_import_costs_half_a_second_at_most(statement):
+    """CPU seconds beyond `import sklearn.base`; the least of several runs, as other work on the machine slows each."""
+    timed = f"import time, sklearn.base; s = time.process_time(); {statement}; print(time.process_time() - s)"
+    costs = []
+    while min(costs, default=1.0) > 0.5 and len(costs) < 5:
+        costs.append(float(interpreter(timed)))
+    assert min(costs) <= 0.5, costs
 
 
 def test_import_loads_nothing_optional():
-    touch_all = "import everlearn; [getattr(everlearn, name) for name in everlearn.__all__]"
-    show = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    loaded = json.loads(interpreter(f"{touch_all}; {show}"))
-    assert "everlearn" in loaded
-    assert optional_modules() & set(loaded) == set()
+    ours = loaded_by("import everlearn; [getattr(everlearn, name) for name in everlearn.__all__]")
+    assert "sklearn" in ours
+    assert optional_modules() & (ours - loaded_by("import sklearn.base")) == set()
+
+
+def test_bare_import_loads_no_dependency():
+    assert loaded_by("import everlearn") & {"numpy", "scipy", "sklearn", "numba", "click", "rich"} == set()
 
 
 def test_missing_extra_is_named():
