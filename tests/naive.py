@@ -206,3 +206,33 @@ def closed_form_ppca(covariance, q):
     values, vectors = values[::-1], vectors[:, ::-1]
     sigma2 = values[q:].mean()
     return vectors[:, :q] * np.sqrt(np.maximum(values[:q] - sigma2, 0)), sigma2
+
+
+# -- modes of a mixture in the plane ----------------------------------------------------------------
+
+
+def grid_modes(mixture, n=150):
+    """Highest points of a dense grid among their neighbours, polished by scipy, duplicates joined."""
+    from scipy.optimize import minimize
+
+    low, high = mixture.means.min(axis=0) - 1.5, mixture.means.max(axis=0) + 1.5
+    axes = [np.linspace(a, b, n) for a, b in zip(low, high, strict=True)]
+    X = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    precisions = np.linalg.inv(mixture.covariances)
+    log_scale = np.log(mixture.weights) - 0.5 * np.linalg.slogdet(mixture.covariances)[1]
+
+    def height(x):
+        E = x[..., None, :] - mixture.means
+        logs = log_scale - 0.5 * np.einsum("...ki,kij,...kj->...k", E, precisions, E)
+        top = logs.max(axis=-1)
+        return top + np.log(np.exp(logs - top[..., None]).sum(axis=-1))
+
+    h = np.pad(height(X), 1, constant_values=-np.inf)
+    shifts = [(a, b) for a in (0, 1, 2) for b in (0, 1, 2) if (a, b) != (1, 1)]
+    peaks = np.all([h[1:-1, 1:-1] > h[a : a + n, b : b + n] for a, b in shifts], axis=0)
+    found = []
+    for x in X[peaks]:
+        x = minimize(lambda v: -height(v), x, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-13}).x
+        if all(np.linalg.norm(x - y) > 1e-3 for y in found):
+            found.append(x)
+    return np.array(found)
