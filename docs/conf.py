@@ -17,6 +17,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
+templates_path = ["_templates"]
 exclude_patterns = ["_build", "examples", "gallery/**.ipynb"]
 html_theme = "furo"
 html_title = "everlearn"
@@ -43,13 +44,14 @@ sphinx_gallery_conf = {
 }
 
 
-def escape_fitted_names(app, what, name, obj, options, lines):
-    """Shapes such as (n_components_,) are text; reStructuredText would read the underscore as a link."""
+def escape_mathematics(app, what, name, obj, options, lines):
+    """Write |Sigma| and (n_components_,) as they are; reStructuredText would read substitutions and links."""
     for number, line in enumerate(lines):
         head, colon, kind = line.partition(" : ")
         if colon and head.strip().isidentifier():
-            lines[number] = head + colon + re.sub(r"(\w)_(?=[,)])", r"\1\\_", kind)
+            line = head + colon + re.sub(r"(\w)_(?=[,)])", r"\1\\_", kind)
+        lines[number] = line.replace("|", r"\|")
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", escape_fitted_names, priority=100)  # before numpydoc
+    app.connect("autodoc-process-docstring", escape_mathematics, priority=100)  # before numpydoc
