@@ -18,8 +18,9 @@ def check_contents(wheel: Path) -> None:
     assert not strays, f"files outside the package: {strays}"
     assert "everlearn/py.typed" in names, "py.typed is missing, so type checkers ignore the package"
     assert any(name.endswith("licenses/LICENSE") for name in names), "the licence is missing"
-    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*.py")}
-    assert sources <= set(names), f"modules missing from the wheel: {sources - set(names)}"
+    listing = subprocess.run(["git", "ls-files", "."], cwd=ROOT / "src", capture_output=True, text=True, check=True)
+    missing = set(listing.stdout.split()) - set(names)
+    assert not missing, f"files missing from the wheel: {sorted(missing)}"
 
 
 def check_use(wheel: Path, target: Path) -> None:

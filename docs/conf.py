@@ -50,7 +50,7 @@ def escape_mathematics(app, what, name, obj, options, lines):
         head, colon, kind = line.partition(" : ")
         if colon and head.strip().isidentifier():
             line = head + colon + re.sub(r"(\w)_(?=[,)])", r"\1\\_", kind)
-        lines[number] = line.replace("|", r"\|")
+        lines[number] = re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line)
 
 
 def setup(app):
