@@ -15,10 +15,6 @@ from everlearn.kernels import ppca as kernels
 
 Array = NDArray[np.float64]
 
-NOISE_SHARE = 1e-6  # least noise variance, as a share of the mean variance of a column
-ROUNDING = 2.0**-104  # and as a share of the largest squared mean: the last bit of the data
-TINY = 2.0**-200  # and where every value is zero
-
 
 class PPCA(NamedTuple):
     """Mean (d,), loadings (d, q) and noise variance."""
@@ -117,8 +113,8 @@ def sample(model: PPCA, n: int, rng: np.random.Generator) -> Array:
 
 
 def noise_floor(mean_variance: float, mu: Array) -> float:
-    """Least noise variance that keeps C positive definite and no finer than the rounding of the data."""
-    return NOISE_SHARE * mean_variance + ROUNDING * float(np.max(np.abs(mu), initial=0.0)) ** 2 + TINY
+    """Least noise variance that keeps C definite, and no finer than the rounding of the data."""
+    return float(kernels.least_noise(mean_variance, mu))
 
 
 def maximum_likelihood(X: Array, q: int) -> PPCA:
@@ -147,35 +143,18 @@ def of_factor(mu: Array, V: Array, noise: float, q: int) -> PPCA:
     return PPCA(mu, W, sigma2)
 
 
-def merge(models: list[PPCA], weights: Array, q: int) -> PPCA:
-    """PPCA of the pooled data of several models with shares `weights` (they sum to one).
-
-    The pooled covariance, sum_i w_i (C_i + (mu_i - mu)(mu_i - mu)'), is V V' + sigma2 I with
-    V = [sqrt(w_i) W_i, sqrt(w_i)(mu_i - mu)], and is matched exactly before it is cut to q axes.
-    """
-    mu = np.sum([w * model.mu for w, model in zip(weights, models, strict=True)], axis=0)
-    noise = float(sum(w * model.sigma2 for w, model in zip(weights, models, strict=True)))
-    columns = [np.sqrt(w) * np.column_stack([model.W, model.mu - mu]) for w, model in zip(weights, models, strict=True)]
-    return of_factor(mu, np.column_stack(columns), noise, q)
+def rescale(model: PPCA, factor: float) -> PPCA:
+    """Model of the rows times `factor`."""
+    return PPCA(model.mu * factor, model.W * factor, model.sigma2 * factor * factor)
 
 
-def fisher(model: Ready) -> Fisher:
+def fisher(model: Ready, *, body: bool = False) -> Fisher:
     """Diagonal Fisher information in O(d q^2), by the appendix of NAT-oEM (eq. 28, 29 and 32).
 
     With A = W M^-1 and c_i = (1 - A_i.W_i)/sigma2: F_mu = c, F_W[i,j] = (1 - sigma2 (M^-1)_jj) c_i + A_ij^2,
-    F_sigma2 = ((d - q)/sigma2^2 + |M^-1|_F^2)/2.
+    F_sigma2 = ((d - q)/sigma2^2 + |M^-1|_F^2)/2. With `body`, what the body of the paper prints (eq. 19 to 21): the
+    diagonal of C^-2, twice F_W, and tr C^-1.
     """
-    d, q = model.W.shape
-    A = model.W @ model.M_inv
-    c = (1.0 - np.sum(A * model.W, axis=1)) / model.sigma2
-    F_W = np.outer(c, 1.0 - model.sigma2 * np.diag(model.M_inv)) + A**2
-    return Fisher(c, F_W, 0.5 * ((d - q) / model.sigma2**2 + float(np.sum(model.M_inv**2))))
-
-
-def fisher_body(model: Ready) -> Fisher:
-    """What the body of NAT-oEM prints for it (eq. 19 to 21): diag C^-2, twice F_W, and tr C^-1."""
-    d, q = model.W.shape
-    A = model.W @ model.M_inv
-    s = model.sigma2
-    F_mu = (1.0 - np.sum(A * model.W, axis=1) - s * np.sum(A**2, axis=1)) / s**2
-    return Fisher(F_mu, 2.0 * fisher(model).W, (d - q) / s + float(np.trace(model.M_inv)))
+    F_mu, F_W = np.empty_like(model.mu), np.empty_like(model.W)
+    F_sigma2 = kernels.fisher(*model[1:4], body, np.empty_like(model.W), F_mu, F_W)
+    return Fisher(F_mu, F_W, float(F_sigma2))

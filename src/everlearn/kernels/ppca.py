@@ -7,9 +7,13 @@ with gaps uses the observed rows of W in place of W.
 import numpy as np
 
 from everlearn.kernels.jit import kernel
+from everlearn.kernels.linalg import symmetric_product
 
 LOG_2PI = np.log(2.0 * np.pi)
 JITTER = 1e-14  # share of the mean diagonal that keeps a matrix definite whatever its condition
+NOISE_SHARE = 1e-6  # least noise variance, as a share of the mean variance of a column
+ROUNDING = 2.0**-104  # and as a share of the largest squared mean: the last bit of the data
+TINY = 2.0**-200  # and where every value is zero
 
 
 @kernel
@@ -49,6 +53,15 @@ def invert_spd(A, column):
 
 
 @kernel
+def least_noise(mean_variance, mu):
+    """Least noise variance that keeps C definite, and no finer than the rounding of the data."""
+    top = 0.0
+    for i in range(mu.shape[0]):
+        top = max(top, abs(mu[i]))
+    return NOISE_SHARE * mean_variance + ROUNDING * top * top + TINY
+
+
+@kernel
 def centre(x, base, y):
     """y = x - base, zero in the gaps of x; returns how many cells are observed."""
     observed = 0
@@ -62,36 +75,49 @@ def centre(x, base, y):
 
 
 @kernel
-def gram_of_observed(x, W, s, M):
+def gram_of_observed(x, W, s, W_seen, M):
     """M = W_o'W_o + s I over the observed cells of x."""
-    q = W.shape[1]
-    for a in range(q):
-        for b in range(q):
-            M[a, b] = 0.0
-        M[a, a] = s
     for i in range(x.shape[0]):
-        if np.isnan(x[i]):
-            continue
-        w = W[i]
-        for a in range(q):
-            row = M[a]
-            for b in range(q):
-                row[b] += w[a] * w[b]
+        seen = 0.0 if np.isnan(x[i]) else 1.0
+        source, target = W[i], W_seen[i]
+        for j in range(W.shape[1]):
+            target[j] = seen * source[j]
+    np.dot(W_seen.T, W_seen, M)
+    for j in range(M.shape[0]):
+        M[j, j] += s
 
 
 @kernel
-def latent(x, base, W, s, M_inv, log_det, y, z, v, M_gaps):
+def workspace(d, q, gaps):
+    """Room for one row: y, z, W'y, M_o^-1 and the observed rows of W, these two empty unless there are gaps."""
+    n = 1 if gaps else 0
+    return np.empty(d), np.empty(q), np.empty(q), np.empty((n * q, n * q)), np.empty((n * d, n * q))
+
+
+@kernel
+def has_gaps(X):
+    """Whether some cell is NaN."""
+    for t in range(X.shape[0]):
+        for i in range(X.shape[1]):
+            if np.isnan(X[t, i]):
+                return True
+    return False
+
+
+@kernel
+def latent(x, base, W, s, M_inv, log_det, work):
     """Posterior of the latent variable from the observed part of one row.
 
-    Fills y = x - base (zero in gaps) and z = M_o^-1 W_o' y_o, and M_gaps = M_o^-1 when the row has gaps. Returns the
-    number of observed cells and ln|M_o|.
+    Fills y = x - base (zero in gaps) and z = M_o^-1 W_o' y_o, and M_o^-1 when the row has gaps. Returns the number of
+    observed cells and ln|M_o|.
     """
+    y, z, v, M_gaps, W_seen = work
     observed = centre(x, base, y)
     np.dot(y, W, v)
     if observed == x.shape[0]:
         np.dot(M_inv, v, z)
         return observed, log_det
-    gram_of_observed(x, W, s, M_gaps)
+    gram_of_observed(x, W, s, W_seen, M_gaps)
     log_det = invert_spd(M_gaps, z)
     np.dot(M_gaps, v, z)
     return observed, log_det
@@ -116,32 +142,32 @@ def distance(x, W, s, y, z):
 
 
 @kernel
-def log_density(x, mu, W, s, M_inv, log_det, y, z, v, M_gaps):
+def log_density(x, mu, W, s, M_inv, log_det, work):
     """ln N(x_o; mu_o, C_oo) of one row; 0 when nothing is observed."""
-    observed, log_det = latent(x, mu, W, s, M_inv, log_det, y, z, v, M_gaps)
+    observed, log_det = latent(x, mu, W, s, M_inv, log_det, work)
     if observed == 0:
         return 0.0
-    d2 = distance(x, W, s, y, z)
+    d2 = distance(x, W, s, work[0], work[1])
     return -0.5 * (observed * LOG_2PI + (observed - W.shape[1]) * np.log(s) + log_det + d2)
 
 
 @kernel
 def score_rows(X, mu, W, s, M_inv, log_det, out):
     """Log-density of the observed part of each row."""
-    d, q = W.shape
-    y, z, v, M_gaps = np.empty(d), np.empty(q), np.empty(q), np.empty((q, q))
+    work = workspace(W.shape[0], W.shape[1], has_gaps(X))
     for t in range(X.shape[0]):
-        out[t] = log_density(X[t], mu, W, s, M_inv, log_det, y, z, v, M_gaps)
+        out[t] = log_density(X[t], mu, W, s, M_inv, log_det, work)
 
 
 @kernel
 def fill_rows(X, mu, W, s, M_inv, filled, variance):
     """Conditional mean mu + W z of each row's gaps, and unless `variance` is empty s (1 + w_i' M_o^-1 w_i) there."""
     d, q = W.shape
-    y, z, v, M_gaps = np.empty(d), np.empty(q), np.empty(q), np.empty((q, q))
+    work = workspace(d, q, has_gaps(X))
+    z, M_gaps = work[1], work[3]
     for t in range(X.shape[0]):
         x = X[t]
-        latent(x, mu, W, s, M_inv, 0.0, y, z, v, M_gaps)
+        latent(x, mu, W, s, M_inv, 0.0, work)
         for i in range(d):
             if not np.isnan(x[i]):
                 filled[t, i] = x[i]
@@ -150,16 +176,29 @@ def fill_rows(X, mu, W, s, M_inv, filled, variance):
             for j in range(q):
                 filled[t, i] += W[i, j] * z[j]
             if variance.shape[0] > 0:
-                variance[t, i] = s * (1.0 + quadratic(W[i], M_gaps))
+                variance[t, i] = s * (1.0 + symmetric_product(M_gaps, W[i], work[2]))
 
 
 @kernel
-def quadratic(w, A):
-    """w' A w."""
-    total = 0.0
-    for a in range(w.shape[0]):
-        value = 0.0
-        for b in range(w.shape[0]):
-            value += A[a, b] * w[b]
-        total += w[a] * value
-    return total
+def fisher(W, s, M_inv, body, A, F_mu, F_W):
+    """Diagonal Fisher information about mu and W, filled in, and about s, returned (see `everlearn.core.ppca.fisher`).
+
+    With `body` what the body of the paper prints in place of it.
+    """
+    d, q = W.shape
+    np.dot(W, M_inv, A)
+    for i in range(d):
+        a, w, F = A[i], W[i], F_W[i]
+        aw = 0.0
+        aa = 0.0
+        for j in range(q):
+            aw += a[j] * w[j]
+            aa += a[j] * a[j]
+        c = (1.0 - aw) / s
+        F_mu[i] = (c - aa) / s if body else c
+        twice = 2.0 if body else 1.0
+        for j in range(q):
+            F[j] = twice * ((1.0 - s * M_inv[j, j]) * c + a[j] * a[j])
+    if body:
+        return (d - q) / s + np.trace(M_inv)
+    return 0.5 * ((d - q) / (s * s) + np.sum(M_inv * M_inv))

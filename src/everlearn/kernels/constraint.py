@@ -1,0 +1,154 @@
+"""The natural constraint on online EM for probabilistic PCA (NAT-oEM's R-step), and how its arrays are laid out.
+
+`state` is the tuple (m, S1, S2, mu, W, M_inv, scalars), `reference` is (mu, W, F_mu, F_W, scalars).
+"""
+
+import numpy as np
+
+from everlearn.kernels.jit import kernel
+from everlearn.kernels.ppca import fisher
+
+# What `scalars` of a state holds: rows learned, S0, noise variance, ln|M|, columns that were never observed.
+K, S0, SIGMA2, LOG_DET, UNSEEN = 0, 1, 2, 3, 4
+STATE_SCALARS = 5
+# What `scalars` of a reference holds: whether there is one, its noise variance, the Fisher information about it.
+ACTIVE, REF_SIGMA2, F_SIGMA2 = 0, 1, 2
+REFERENCE_SCALARS = 3
+# What `rates` holds: scale and exponent of the gain, scale and exponent of the constraint's strength, and for the
+# paper's constraint what turns 1/F from the model's unit into the data's, for mu, W and sigma2.
+GAIN, GAIN_EXPONENT, STRENGTH, STRENGTH_EXPONENT, UNIT_MU, UNIT_W, UNIT_SIGMA2 = 0, 1, 2, 3, 4, 5, 6
+RATES = 7
+# What `counts` counts: weights of the paper's constraint above one, noise variances that were not positive, rows whose
+# constraint was left out because it overflowed.
+OVERSHOT, NOT_POSITIVE, OVERFLOWED = 0, 1, 2
+COUNTS = 3
+
+STRONGEST = 1e100  # limit of a weight
+ROWS_AT_ONCE = 16  # rows of W that are pulled in one loop, long enough to vectorise well when q is small
+HUGE = 1e100  # parameters beyond this have overflowed
+
+
+@kernel
+def take_reference(body, state, reference, A):
+    """Hold on to the parameters as they are, with their Fisher information."""
+    _, _, _, mu, W, M_inv, scalars = state
+    mu_ref, W_ref, F_mu, F_W, ref_scalars = reference
+    mu_ref[:] = mu
+    W_ref[:] = W
+    ref_scalars[F_SIGMA2] = fisher(W, scalars[SIGMA2], M_inv, body, A, F_mu, F_W)
+    ref_scalars[REF_SIGMA2] = scalars[SIGMA2]
+    ref_scalars[ACTIVE] = 1.0
+
+
+@kernel
+def inner(A, B):
+    """Sum of the products of the entries."""
+    total = 0.0
+    for i in range(A.shape[0]):
+        a, b = A[i], B[i]
+        for j in range(A.shape[1]):
+            total += a[j] * b[j]
+    return total
+
+
+@kernel
+def pull_mean(m, mu, s, beta, reference):
+    """Proximal step of mu: weighted mean of m and the reference; returns |m - mu|^2."""
+    mu_ref, F_mu = reference[0], reference[2]
+    total = 0.0
+    for i in range(m.shape[0]):
+        w = s * beta * F_mu[i]
+        shift = w / (1.0 + w) * (mu_ref[i] - m[i])
+        mu[i] = m[i] + shift
+        total += shift * shift
+    return total
+
+
+@kernel
+def pull_loadings(S1, W, weights, W_ref, F_W):
+    """Proximal step of W: each entry a mean of the M-step's and the reference's, weighted by the curvatures.
+
+    The share of the reference is t F/(1 + t F), t = s beta / S2_jj in `weights`. Returns tr(S1 W').
+    """
+    d, q = W.shape
+    length = ROWS_AT_ONCE * q
+    tiled = np.empty(length)
+    for e in range(length):
+        tiled[e] = weights[e % q]
+    w, r, f, s1 = W.ravel(), W_ref.ravel(), F_W.ravel(), S1.ravel()
+    cross = 0.0
+    for start in range(0, d * q, length):
+        stop = min(start + length, d * q)
+        cross += pull(w[start:stop], r[start:stop], f[start:stop], s1[start:stop], tiled)
+    return cross
+
+
+@kernel
+def pull(w, r, f, s1, weights):
+    """Move w towards r by shares t f/(1 + t f); returns s1.w."""
+    cross = 0.0
+    for e in range(w.shape[0]):
+        t = weights[e] * f[e]
+        w[e] += t / (1.0 + t) * (r[e] - w[e])
+        cross += s1[e] * w[e]
+    return cross
+
+
+@kernel
+def pull_noise(A, d, beta, reference_scalars):
+    """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*, by bisection."""
+    s_ref = reference_scalars[REF_SIGMA2]
+    strength = 2.0 * beta * reference_scalars[F_SIGMA2]
+    low, high = min(A / d, s_ref), max(A / d, s_ref)
+    for _ in range(60):
+        v = 0.5 * (low + high)
+        if A - d * v - strength * v * v * (v - s_ref) > 0.0:
+            low = v
+        else:
+            high = v
+    return 0.5 * (low + high)
+
+
+@kernel
+def proximal_step(beta, state, reference, column, T):
+    """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference; returns the noise variance.
+
+    In W, Q is taken with the diagonal of its curvature S2/s, just as F is a diagonal; at a fixed point of EM S2 is the
+    identity, and nothing is lost.
+    """
+    m, S1, S2, mu, W, _, scalars = state
+    s = scalars[SIGMA2]
+    square = pull_mean(m, mu, s, beta, reference)
+    for j in range(W.shape[1]):
+        column[j] = min(s * beta / S2[j, j], STRONGEST)
+    cross = pull_loadings(S1, W, column, reference[1], reference[3])
+    np.dot(W.T, W, T)
+    A = scalars[S0] + square - 2.0 * cross + inner(S2, T)
+    return pull_noise(max(A, 0.0), W.shape[0], beta, reference[4])
+
+
+@kernel
+def paper_weight(weight, clip, counts):
+    """beta/F as printed, or at most one; counts those above it."""
+    if weight > 1.0:
+        counts[OVERSHOT] += 1
+        if clip:
+            return 1.0
+    return weight
+
+
+@kernel
+def paper_step(beta, rates, clip, s, state, reference, counts):
+    """R-step as printed, theta - beta/F (theta - theta*), eq. 16 to 18; returns the noise variance, NaN on overflow."""
+    m, mu, W = state[0], state[3], state[4]
+    mu_ref, W_ref, F_mu, F_W, scalars = reference
+    finite = True
+    for i in range(W.shape[0]):
+        mu[i] = m[i] - paper_weight(beta * rates[UNIT_MU] / F_mu[i], clip, counts) * (m[i] - mu_ref[i])
+        finite = finite and abs(mu[i]) < HUGE
+        for j in range(W.shape[1]):
+            weight = paper_weight(beta * rates[UNIT_W] / F_W[i, j], clip, counts)
+            W[i, j] -= weight * (W[i, j] - W_ref[i, j])
+            finite = finite and abs(W[i, j]) < HUGE
+    s -= paper_weight(beta * rates[UNIT_SIGMA2] / scalars[F_SIGMA2], clip, counts) * (s - scalars[REF_SIGMA2])
+    return s if finite and abs(s) < HUGE else np.nan

@@ -1,0 +1,307 @@
+"""Online EM for probabilistic PCA with the natural constraint, one row at a time.
+
+The arrays are those of `everlearn.core.online_em.State` and `everlearn.core.constraint.Reference`, all changed in
+place; `everlearn.kernels.constraint` says how they are laid out. A row costs O(d q^2): two products of a (d, q) matrix
+with a small one, and two inverses of q x q matrices.
+"""
+
+import numpy as np
+
+from everlearn.kernels.change import page_hinkley_step
+from everlearn.kernels.constraint import (
+    ACTIVE,
+    GAIN,
+    GAIN_EXPONENT,
+    LOG_DET,
+    NOT_POSITIVE,
+    OVERFLOWED,
+    S0,
+    SIGMA2,
+    STRENGTH,
+    STRENGTH_EXPONENT,
+    UNSEEN,
+    K,
+    inner,
+    paper_step,
+    proximal_step,
+    take_reference,
+)
+from everlearn.kernels.jit import kernel
+from everlearn.kernels.linalg import symmetric_product
+from everlearn.kernels.ppca import (
+    has_gaps,
+    invert_spd,
+    latent,
+    least_noise,
+    log_density,
+    workspace,
+)
+
+# What `options` holds.
+CENTRED, POLICY, PERIOD, PAPER, BODY, CLIP = 0, 1, 2, 3, 4, 5
+OPTIONS = 6
+# Policies of the reference.
+NONE, STEP, CLASS, EVERY, CHANGE = 0, 1, 2, 3, 4
+
+DEAD = 1e-10  # an axis with less than this share of the noise variance starts again from a residual,
+REBORN = 1e-2  # with this share
+
+
+# -- expectation -----------------------------------------------------------------------------------
+
+
+@kernel
+def fill_gaps(x, W, y, z):
+    """Put the expectation W_i z into the gaps of y."""
+    for i in range(x.shape[0]):
+        if np.isnan(x[i]):
+            y[i] = 0.0
+            for j in range(W.shape[1]):
+                y[i] += W[i, j] * z[j]
+
+
+@kernel
+def add_gap_variance(x, g, W, s, S1, M_gaps, row):
+    """Add g s W_i M_o^-1 to the rows of S1 that were gaps; returns the sum of their variances."""
+    variance = 0.0
+    for i in range(x.shape[0]):
+        if np.isnan(x[i]):
+            variance += s * (1.0 + symmetric_product(M_gaps, W[i], row))
+            for j in range(W.shape[1]):
+                S1[i, j] += g * s * row[j]
+    return variance
+
+
+@kernel
+def accumulate(x, a, g, keep, W, s, M_inv, S1, S2, observed, work):
+    """S <- a S + g (keep (moments of y, z) + posterior variances) for S1 and S2; returns the row's share in S0."""
+    y, z, row_of_S1, M_gaps, _ = work
+    d, q = W.shape
+    if observed < d:
+        fill_gaps(x, W, y, z)
+        M_inv = M_gaps
+    square = 0.0
+    for i in range(d):
+        square += y[i] * y[i]
+        f = g * keep * y[i]
+        row = S1[i]
+        for j in range(q):
+            row[j] = a * row[j] + f * z[j]
+    for i in range(q):
+        for j in range(q):
+            S2[i, j] = a * S2[i, j] + g * (s * M_inv[i, j] + keep * z[i] * z[j])
+    if observed < d:
+        return keep * square + add_gap_variance(x, g, W, s, S1, M_gaps, row_of_S1)
+    return keep * square
+
+
+@kernel
+def meet_columns(x, seen, state):
+    """A column that is observed for the first time starts with its mean there."""
+    m, mu, scalars = state[0], state[3], state[6]
+    for i in range(x.shape[0]):
+        if not seen[i] and not np.isnan(x[i]):
+            seen[i] = True
+            m[i] = x[i]
+            mu[i] = x[i]
+            scalars[UNSEEN] -= 1
+
+
+@kernel
+def expect(x, g, centred, state, work):
+    """E-step: expected statistics of one row, averaged in with gain g; returns whether anything was observed.
+
+    Centred statistics are about the running mean, after Welford; otherwise equations 9 to 12 as printed, about mu.
+    """
+    m, S1, S2, mu, W, M_inv, scalars = state
+    y = work[0]
+    s = scalars[SIGMA2]
+    observed, _ = latent(x, m if centred else mu, W, s, M_inv, 0.0, work)
+    keep = 1.0 - g if centred else 1.0
+    share = accumulate(x, 1.0 - g, g, keep, W, s, M_inv, S1, S2, observed, work)
+    scalars[S0] = (1.0 - g) * scalars[S0] + g * share
+    for i in range(x.shape[0]):
+        m[i] += g * y[i] if centred else g * (mu[i] + y[i] - m[i])
+
+
+# -- maximisation ----------------------------------------------------------------------------------
+
+
+@kernel
+def solve_loadings(S1, S2, W, P, column):
+    """W = S1 S2^-1."""
+    P[:] = S2
+    invert_spd(P, column)
+    np.dot(S1, P, W)
+
+
+@kernel
+def maximise_alone(state, P, column, T):
+    """M-step: mu = m, W = S1 S2^-1; returns the noise variance (S0 - tr(S2 W'W))/d, equation 15 at this W."""
+    m, S1, S2, mu, W, _, scalars = state
+    solve_loadings(S1, S2, W, P, column)
+    np.dot(W.T, W, T)
+    mu[:] = m
+    return (scalars[S0] - inner(S2, T)) / W.shape[0]
+
+
+@kernel
+def maximise(beta, rates, options, state, reference, P, column, T, counts):
+    """M-step, and R-step where there is a reference; fills W, mu and T = W'W and returns the noise variance."""
+    _, S1, S2, _, W, _, _ = state
+    if reference[4][ACTIVE] == 0.0:
+        return maximise_alone(state, P, column, T)
+    if options[PAPER] == 0:
+        solve_loadings(S1, S2, W, P, column)
+        return proximal_step(beta, state, reference, column, T)
+    s = maximise_alone(state, P, column, T)
+    s = paper_step(beta, rates, options[CLIP] != 0, s, state, reference, counts)
+    if np.isnan(s):
+        counts[OVERFLOWED] += 1
+        return maximise_alone(state, P, column, T)
+    np.dot(W.T, W, T)
+    return s
+
+
+@kernel
+def revive(j, s, state, work, T):
+    """Turn a dead axis, which EM could never move, towards what the other axes leave of the last row."""
+    _, S1, S2, _, W, _, _ = state
+    y, z = work[0], work[1]
+    d, q = W.shape
+    square = 0.0
+    for i in range(d):
+        for k in range(q):
+            y[i] -= W[i, k] * z[k]
+        square += y[i] * y[i]
+    if square <= s:
+        return
+    size = np.sqrt(REBORN * s / square)
+    for i in range(d):
+        W[i, j] = size * y[i]
+        S1[i, j] = W[i, j] * S2[j, j]
+    np.dot(W.T, W, T)
+
+
+@kernel
+def settle(s, revivable, state, work, column, T, counts):
+    """Keep s above its floor and every axis alive, and make M^-1 ready for the next row."""
+    m, _, _, _, W, M_inv, scalars = state
+    if not s > 0.0:
+        counts[NOT_POSITIVE] += 1
+    s = max(s, least_noise(scalars[S0] / W.shape[0], m))
+    if revivable:
+        for j in range(W.shape[1]):
+            if T[j, j] < DEAD * s:
+                revive(j, s, state, work, T)
+                break
+    M_inv[:] = T
+    for j in range(W.shape[1]):
+        M_inv[j, j] += s
+    scalars[SIGMA2] = s
+    scalars[LOG_DET] = invert_spd(M_inv, column)
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+@kernel
+def count_observed(x):
+    """Number of cells that are not NaN."""
+    observed = 0
+    for i in range(x.shape[0]):
+        observed += not np.isnan(x[i])
+    return observed
+
+
+@kernel
+def predictive(x, state, work):
+    """Log-density of a row before it is learned, scaled up to a complete row."""
+    _, _, _, mu, W, M_inv, scalars = state
+    value = log_density(x, mu, W, scalars[SIGMA2], M_inv, scalars[LOG_DET], work)
+    return value * (x.shape[0] / count_observed(x))
+
+
+@kernel
+def is_due(x, options, state, work, memory, detector):
+    """Whether the policy takes a new reference before this row is learned."""
+    policy = options[POLICY]
+    if policy == STEP:
+        return True
+    if policy == EVERY:
+        return state[6][K] % options[PERIOD] == 0.0
+    if policy == CHANGE:
+        value = predictive(x, state, work)
+        return page_hinkley_step(value, memory, detector[0], detector[1], detector[2], detector[3])
+    return False
+
+
+# -- the loop --------------------------------------------------------------------------------------
+
+
+@kernel
+def learn_rows(
+    X,
+    marks,
+    m,
+    S1,
+    S2,
+    mu,
+    W,
+    M_inv,
+    scalars,
+    seen,
+    mu_ref,
+    W_ref,
+    F_mu,
+    F_W,
+    ref_scalars,
+    rates,
+    options,
+    memory,
+    detector,
+    counts,
+    taken,
+):
+    """Learn the rows of X in order.
+
+    `marks` says before which rows a class ended, `taken` is filled with those before which a reference was taken.
+    """
+    d, q = W.shape
+    state = (m, S1, S2, mu, W, M_inv, scalars)
+    reference = (mu_ref, W_ref, F_mu, F_W, ref_scalars)
+    work = workspace(d, q, has_gaps(X))
+    P, T, column, A = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty_like(W_ref)
+    centred = options[CENTRED] != 0
+    for t in range(X.shape[0]):
+        x = X[t]
+        empty = count_observed(x) == 0
+        taken[t] = marks[t] or (not empty and is_due(x, options, state, work, memory, detector))
+        if taken[t]:
+            take_reference(options[BODY] != 0, state, reference, A)
+        if empty:
+            continue
+        scalars[K] += 1.0
+        if scalars[UNSEEN] > 0.0:
+            meet_columns(x, seen, state)
+        expect(x, rates[GAIN] * scalars[K] ** -rates[GAIN_EXPONENT], centred, state, work)
+        beta = rates[STRENGTH] * scalars[K] ** -rates[STRENGTH_EXPONENT]
+        s = maximise(beta, rates, options, state, reference, P, column, T, counts)
+        settle(s, centred, state, work, column, T, counts)
+
+
+@kernel
+def sum_rows(X, mu, W, s, M_inv, sum_y, sum_z, S1, S2):
+    """Sums of the expected statistics of all rows under one model, about its mean; returns that of |y|^2.
+
+    y and z are the expected row less mu and the expected latent variable.
+    """
+    d, q = W.shape
+    work = workspace(d, q, has_gaps(X))
+    total = 0.0
+    for t in range(X.shape[0]):
+        observed, _ = latent(X[t], mu, W, s, M_inv, 0.0, work)
+        total += accumulate(X[t], 1.0, 1.0, 1.0, W, s, M_inv, S1, S2, observed, work)
+        sum_y += work[0]
+        sum_z += work[1]
+    return total
