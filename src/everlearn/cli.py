@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 
 DEMO_ROWS = 20_000
 _DEMO_BATCH = 100
+_REFRESH_SECONDS = 0.5
 _SHOWN_COMPONENTS = 6
 _SHOWN_COLUMNS = 6
 _EXAMPLES = """
@@ -138,7 +139,7 @@ def _learn_file(model: Any, file: str, columns: list[str] | None, n_rows: int | 
         for _ in _watched(monitor, _first(source, n_rows), source.names, console, source.progress):
             pass
     for reason, count in source.bad_rows.items():
-        console.print(f"[yellow]{count:,} rows left out: {reason} (first at line {source.first_bad[reason]}).[/]")
+        console.print(f"[yellow]Rows left out: {count:,} with {reason} (first at line {source.first_bad[reason]}).[/]")
     if monitor.n_rows == 0:
         raise click.ClickException(f"{file} has no row that can be learned.")
     _show_summary(monitor, source.names, console)
@@ -158,7 +159,7 @@ def _watched(
     monitor: Monitor, batches: Iterable[Array], names: list[str], console: Console, position: Any
 ) -> Iterator[Foresight]:
     """Learn the batches behind a progress bar; Ctrl-C ends the learning, not the program."""
-    start = time.perf_counter()
+    start = shown = time.perf_counter()
     with _progress(console) as progress:
         task = progress.add_task("learning", total=None, state="starting (a first run compiles for some seconds)")
         try:
@@ -166,11 +167,15 @@ def _watched(
                 yield monitor.learn(X)
                 if monitor.n_rows == len(X):
                     monitor.model.feature_names_in_ = np.array(names, dtype=object)
-                done, total = position()
-                state = _state(monitor, time.perf_counter() - start)
-                progress.update(task, completed=done, total=total, state=state)
+                if time.perf_counter() - shown > _REFRESH_SECONDS:
+                    shown = time.perf_counter()
+                    done, total = position()
+                    progress.update(task, completed=done, total=total, state=_state(monitor, shown - start))
         except KeyboardInterrupt:
             progress.console.print(f"[yellow]Stopped after {monitor.n_rows:,} rows.[/]")
+        if monitor.n_rows:
+            state = _state(monitor, time.perf_counter() - start)
+            progress.update(task, completed=monitor.n_rows, total=monitor.n_rows, state=state)
 
 
 def _progress(console: Console) -> Progress:
@@ -180,7 +185,7 @@ def _progress(console: Console) -> Progress:
 def _state(monitor: Monitor, seconds: float) -> str:
     return (
         f"{monitor.n_rows:,} rows, {monitor.n_rows / seconds:,.0f}/s, {monitor.model.n_components_} components, "
-        f"log-likelihood {monitor.mean_log_likelihood:.2f}, {monitor.n_novel} novel"
+        f"log-likelihood {monitor.mean_log_likelihood:.2f}, {monitor.n_novel} novel, {monitor.n_changes} changes"
     )
 
 
@@ -211,32 +216,36 @@ def _show_summary(monitor: Monitor, names: list[str], console: Console) -> None:
 
 def _show_demo(report: DemoReport, model: Any, console: Console) -> None:
     regimes = Table(
-        "regime",
-        "rows",
-        "first at row",
-        "log-likelihood when new",
-        "at last",
-        title="Regimes, which the model was not told of",
+        "regime", "rows", "first at row", "log-likelihood when new", "at last", title="Regimes (the model was not told)"
     )
     for regime in report.regimes():
         if regime.n_rows:
             row = [f"{regime.n_rows:,}", f"{regime.first_row:,}", f"{regime.first:.1f}", f"{regime.last:.1f}"]
             regimes.add_row(regime.name, *row)
     _show(regimes, console)
-    faults = Table("fault", "rows", "found", title="Faults, which it was not told of either")
-    for fault in report.faults():
-        share = f" ({fault.n_found / fault.n_rows:.0%})" if fault.n_rows else ""
-        faults.add_row(fault.name, f"{fault.n_rows}", f"{fault.n_found}{share}")
-    _show(faults, console)
-    other = report.other_alarms()
+    changes = report.changes()
     console.print(
-        f"Novel without a fault: {other.new_regime} rows of new regimes, {other.after_switch} just after a switch, "
-        f"{other.unexplained} of {report.n_rows:,} otherwise."
+        f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
+        f"and {changes.n_other} changes elsewhere."
     )
+    _show_faults(report, console)
     gaps = Table("column", "gaps", "error", "error of the mean", title="Gaps of the latest rows, filled by the model")
     for gap in report.gaps(model):
         gaps.add_row(gap.column, f"{gap.n_gaps}", _number(gap.error), _number(gap.error_of_mean))
     _show(gaps, console)
+
+
+def _show_faults(report: DemoReport, console: Console) -> None:
+    table = Table("fault", "times", "found", title="Faults (nor of these)")
+    for fault in report.faults():
+        share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
+        table.add_row(fault.name, f"{fault.n_faults}", f"{fault.n_found}{share}")
+    _show(table, console)
+    alarms = report.alarms()
+    console.print(
+        f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a switch, "
+        f"{alarms.unexplained} of {report.n_rows:,} otherwise."
+    )
 
 
 def _show(table: Table, console: Console) -> None:

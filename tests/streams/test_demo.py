@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from everlearn.core.monitor import Event
 from everlearn.errors import InputError
 from everlearn.streams.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_stream
 from everlearn.streams.demo_report import DemoReport
@@ -86,29 +87,48 @@ class Truthful:
         self.covariances_ = np.cov(rows.T)[None]
 
 
-def reported(alarm):
-    report = DemoReport()
+def reported(alarm, changes=()):
+    report, row = DemoReport(), 0
     for batch in demo_stream(8000, batch_rows=250):
-        novel = alarm(batch)
-        report.add(batch, Foresight(-batch.regime.astype(float), novel))
+        rows = [change for change in changes if row <= change < row + 250]
+        report.add(batch, Foresight(-batch.regime.astype(float), alarm(batch), rows))
+        row += 250
     return report
+
+
+def starts(values):
+    """Rows at which a new value begins."""
+    return np.flatnonzero(np.diff(values, prepend=values[0]))
 
 
 def test_perfect_alarms(stream):
     report = reported(lambda batch: batch.fault > 0)
-    rows = np.bincount(stream.fault[1000:], minlength=len(FAULTS))
-    assert [(fault.n_rows, fault.n_found) for fault in report.faults()] == [(n, n) for n in rows[1:]]
-    assert sum(report.other_alarms()) == 0
+    rows = starts(stream.fault)
+    counts = np.bincount(stream.fault[rows[rows >= 1000]], minlength=len(FAULTS))
+    assert [(fault.n_faults, fault.n_found) for fault in report.faults()] == [(n, n) for n in counts[1:]]
+    assert counts[1:].min() > 0
+    assert sum(report.alarms()) == 0
+
+
+def test_no_alarms():
+    report = reported(lambda batch: np.zeros(len(batch.X), dtype=bool))
+    assert [fault.n_found for fault in report.faults()] == [0, 0, 0]
 
 
 def test_constant_alarms(stream):
     """Alarms without a fault add up to the rows without one, and each has its reason."""
-    other = reported(lambda batch: np.ones(len(batch.X), dtype=bool)).other_alarms()
-    assert sum(other) == (stream.fault[1000:] == 0).sum()
-    worn = stream.regime == REGIMES.index("worn")
-    assert 250 < other.new_regime <= 300 * len(REGIMES)
-    assert other.after_switch > 25 * 30
-    assert worn.any()
+    alarms = reported(lambda batch: np.ones(len(batch.X), dtype=bool)).alarms()
+    assert sum(alarms) == (stream.fault[1000:] == 0).sum()
+    assert 250 < alarms.new_regime <= 300 * len(REGIMES)
+    assert 25 * 20 < alarms.after_switch <= 25 * len(starts(stream.regime))
+
+
+def test_changes_are_matched_with_switches(stream):
+    switches = starts(stream.regime)
+    quiet = [row for row in range(8000) if row - max([0, *switches[switches <= row]]) >= 25]
+    found = [*(switches[:10] + 3), *(switches[:5] + 4), *quiet[:7]]
+    changes = reported(lambda batch: batch.fault > 0, found).changes()
+    assert changes == (len(switches), 10, 7)
 
 
 def test_regimes_are_described(stream):
@@ -131,31 +151,29 @@ def test_gaps_are_filled_against_the_truth(stream):
 
 
 class Scripted:
-    """A model that reads its log-densities from the first column."""
+    """A model that reads its log-densities from the first column, and notices a change at row 61."""
 
-    def __init__(self):
-        self.learned = []
+    events_ = (Event(3, "novelty", 0.0), Event(61, "change", 0.0))
 
-    def score_samples(self, X):
-        assert self.learned, "asked before anything was learned"
+    def prequential(self, X):
         return X[:, 0].copy()
 
-    def partial_fit(self, X):
-        self.learned.append(len(X))
 
-
-def test_monitor_scores_before_it_learns():
+def test_monitor():
     monitor = Monitor(Scripted(), drop=8.0, window=100, min_rows=50)
-    rows = np.full((60, 2), -1.0)
-    rows[3, 1] = np.nan
+    rows = np.full((60, 2), np.nan)
+    rows[:, 1] = 1.0
     first = monitor.learn(rows)
     assert np.isnan(first.log_density).all()
     assert not first.novel.any()
     assert np.isnan(monitor.mean_log_likelihood)
-    assert not monitor.learn(np.full((60, 2), [-50.0, 0.0])).novel.any()  # nothing to compare with yet
-    seen = monitor.learn(np.array([[-57.9, 0.0], [-58.1, 0.0]]))
-    assert seen.novel.tolist() == [False, True]
-    assert (monitor.n_rows, monitor.n_novel, monitor.n_gaps.tolist()) == (122, 1, [0, 1])
+    second = monitor.learn(np.full((60, 2), [-50.0, 0.0]))
+    assert not second.novel.any()  # nothing to compare with yet
+    assert second.changes == [61]
+    third = monitor.learn(np.array([[-57.9, 0.0], [-58.1, 0.0]]))
+    assert third.novel.tolist() == [False, True]
+    assert third.changes == []
+    assert (monitor.n_rows, monitor.n_novel, monitor.n_gaps.tolist()) == (122, 1, [60, 0])
     assert monitor.mean_log_likelihood == pytest.approx((60 * -50 - 57.9 - 58.1) / 62)
 
 

@@ -24,9 +24,15 @@ ESTIMATORS = {
 """Estimators a file may name, by the module that holds them."""
 
 VALUES = {
+    "everlearn.core.adaptive": ("AdaptiveState",),
+    "everlearn.core.change": ("ChangeState", "PageHinkley"),
+    "everlearn.core.constraint": ("Every", "NaturalConstraint", "OnChange", "Reference"),
     "everlearn.core.forgetting": ("BankState",),
     "everlearn.core.frame": ("Frame",),
     "everlearn.core.incremental": ("MixtureState",),
+    "everlearn.core.monitor": ("MonitorState",),
+    "everlearn.core.online_em": ("State",),
+    "everlearn.core.schedules": ("PowerSchedule",),
     "everlearn.estimators.mixture": ("Warmup",),
 }
 """NamedTuples and frozen dataclasses a file may name, by the module that holds them."""

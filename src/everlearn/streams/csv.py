@@ -243,7 +243,7 @@ def _records(lines: Iterable[str], delimiter: str, before: int) -> Iterator[tupl
         except csv.Error:
             cells = [""]
         else:
-            if not any(cells):
+            if not cells:
                 continue
         yield before + reader.line_num, cells
 

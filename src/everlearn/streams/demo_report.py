@@ -31,19 +31,27 @@ class RegimeResult(NamedTuple):
 
 
 class FaultResult(NamedTuple):
-    """Faulty rows of one kind, and how many of them were novel."""
+    """Faults of one kind, and how many of them had a row that was novel."""
 
     name: str
-    n_rows: int
+    n_faults: int
     n_found: int
 
 
-class OtherAlarms(NamedTuple):
+class Alarms(NamedTuple):
     """Novel rows without a fault, by what the machine was doing."""
 
     new_regime: int
     after_switch: int
     unexplained: int
+
+
+class Changes(NamedTuple):
+    """Switches of regime, those that the model noticed within a few rows, and changes noticed elsewhere."""
+
+    n_switches: int
+    n_noticed: int
+    n_other: int
 
 
 class GapResult(NamedTuple):
@@ -64,25 +72,47 @@ class DemoReport:
         self._regime_rows = np.zeros(len(REGIMES), dtype=np.int64)
         self._first: list[Array] = [np.empty(0)] * len(REGIMES)
         self._last: list[Array] = [np.empty(0)] * len(REGIMES)
-        self._fault_rows = np.zeros(len(FAULTS), dtype=np.int64)
-        self._found = np.zeros(len(FAULTS), dtype=np.int64)
+        self._faults = np.zeros((len(FAULTS), 2), dtype=np.int64)
         self._alarms = np.zeros(3, dtype=np.int64)
-        self._latest_regime = -1
+        self._changes = np.zeros(3, dtype=np.int64)
+        self._latest = (-1, 0)  # regime and fault of the latest row
         self._since_switch = 0
+        self._noticed = False  # whether the latest switch, or fault, was
+        self._found = False
         self._kept: list[DemoBatch] = []
 
     def add(self, batch: DemoBatch, seen: Foresight) -> None:
         """Take a batch and what the model said of it before it learned it."""
-        new, switched = self._add_regimes(batch, seen), self._after_switch(batch)
-        late = np.arange(self.n_rows, self.n_rows + len(batch.X)) >= _START_ROWS
-        self._fault_rows += np.bincount(batch.fault[late], minlength=len(FAULTS))
-        self._found += np.bincount(batch.fault[late & seen.novel], minlength=len(FAULTS))
+        new, late = self._add_regimes(batch, seen), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
+        changed = np.zeros(len(batch.X), dtype=bool)
+        changed[np.array(seen.changes, dtype=int) - self.n_rows] = True
+        switched = np.zeros(len(batch.X), dtype=bool)
+        for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
+            switched[i] = self._follow(*row, change=changed[i], novel=seen.novel[i], late=late[i])
         without_fault = seen.novel & late & (batch.fault == 0)
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
         self._kept.append(batch)
         while sum(len(kept.X) for kept in self._kept[1:]) >= _KEPT_ROWS:
             self._kept.pop(0)
+
+    def _follow(self, regime: int, fault: int, *, change: bool, novel: bool, late: bool) -> bool:
+        """Follow switches and faults through one row; returns whether it comes soon after a switch."""
+        latest_regime, latest_fault = self._latest
+        self._latest = regime, fault
+        switch = regime != latest_regime and latest_regime >= 0
+        self._since_switch = 0 if regime != latest_regime else self._since_switch + 1
+        soon = self._since_switch < _SWITCH_ROWS
+        self._noticed &= not switch
+        counted = change and soon and not self._noticed and self._changes[0] + switch > 0
+        self._changes += [switch, counted, change and not soon]
+        self._noticed |= change
+        if fault and late:
+            begins = fault != latest_fault
+            self._found &= not begins
+            self._faults[fault] += [begins, novel and not self._found]
+            self._found |= novel
+        return soon
 
     def _add_regimes(self, batch: DemoBatch, seen: Foresight) -> NDArray[np.bool_]:
         """Count rows by regime; returns which rows are among the first of theirs."""
@@ -98,16 +128,8 @@ class DemoReport:
             self._last[r] = np.concatenate([self._last[r], healthy])[-_SPAN:]
         return new
 
-    def _after_switch(self, batch: DemoBatch) -> NDArray[np.bool_]:
-        """Which rows come soon after a change of regime."""
-        since = np.empty(len(batch.X), dtype=np.int64)
-        for i, regime in enumerate(batch.regime.tolist()):
-            self._since_switch = self._since_switch + 1 if regime == self._latest_regime else 0
-            self._latest_regime, since[i] = regime, self._since_switch
-        return since < _SWITCH_ROWS
-
     def regimes(self) -> list[RegimeResult]:
-        """How well each regime was foreseen when it was new and at last; the first batch is not scored."""
+        """How well each regime was foreseen when it was new and at last."""
         return [
             RegimeResult(
                 name, int(self._regime_rows[r]), self._first_row[r], _median(self._first[r]), _median(self._last[r])
@@ -115,13 +137,17 @@ class DemoReport:
             for r, name in enumerate(REGIMES)
         ]
 
+    def changes(self) -> Changes:
+        """Switches of regime beside the changes that the model noticed."""
+        return Changes(*self._changes.tolist())
+
     def faults(self) -> list[FaultResult]:
         """Faults after the start of the stream, by kind."""
-        return [FaultResult(name, int(self._fault_rows[f]), int(self._found[f])) for f, name in enumerate(FAULTS) if f]
+        return [FaultResult(name, *self._faults[f].tolist()) for f, name in enumerate(FAULTS) if f]
 
-    def other_alarms(self) -> OtherAlarms:
+    def alarms(self) -> Alarms:
         """Novel rows without a fault, after the start of the stream."""
-        return OtherAlarms(*self._alarms.tolist())
+        return Alarms(*self._alarms.tolist())
 
     def gaps(self, model: Any) -> list[GapResult]:
         """Fill the gaps of the latest rows with the model and compare with what was lost."""
