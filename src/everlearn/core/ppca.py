@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from everlearn.core import merging
 from everlearn.kernels import ppca as kernels
 
 Array = NDArray[np.float64]
@@ -47,6 +48,14 @@ class Axes(NamedTuple):
 
     components: Array
     variances: Array
+
+
+class Part(NamedTuple):
+    """A model of rows divided by `scale`, and the columns that they observed."""
+
+    model: PPCA
+    scale: float
+    seen: NDArray[np.bool_]
 
 
 def ready(model: PPCA) -> Ready:
@@ -146,6 +155,22 @@ def of_factor(mu: Array, V: Array, noise: float, q: int) -> PPCA:
 def rescale(model: PPCA, factor: float) -> PPCA:
     """Model of the rows times `factor`."""
     return PPCA(model.mu * factor, model.W * factor, model.sigma2 * factor * factor)
+
+
+def pool(parts: list[Part], weights: ArrayLike, q: int) -> Part:
+    """Model of all parts' data in one scale; a column's mean comes from the parts that have seen it.
+
+    Exact in the covariance before it is cut to q axes, see `everlearn.core.merging.merge_ppca`.
+    """
+    shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
+    scale = max(part.scale for part in parts)
+    models = [rescale(part.model, part.scale / scale) for part in parts]
+    seen = np.array([part.seen for part in parts])
+    trust = shares[:, None] * seen
+    mean = np.sum(trust * [model.mu for model in models], axis=0) / np.maximum(trust.sum(axis=0), 1e-300)
+    means = np.where(seen, [model.mu for model in models], mean)
+    joined = [merging.PPCA(mu, model.W, model.sigma2) for mu, model in zip(means, models, strict=True)]
+    return Part(PPCA(*merging.merge_ppca(shares, joined, q)), scale, np.any(seen, axis=0))
 
 
 def fisher(model: Ready, *, body: bool = False) -> Fisher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array
 
 from everlearn.core import ppca
+from everlearn.core.frame import nearest_power_of_two
 from everlearn.core.ppca import Axes, Ready
-from everlearn.errors import InputError
+from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.kernels.mixture import to_internal
 
@@ -35,24 +37,47 @@ def answer_from(model: Ready, scale: float) -> Answer:
     return Answer(model, scale, np.full(len(model.mu), 1.0 / scale))
 
 
+def scale_of(rows: Array) -> float:
+    """Power of two near the largest value; the models are isotropic, so that one scale serves all columns."""
+    size = float(np.nanmax(np.abs(rows), initial=0.0))
+    return float(nearest_power_of_two(np.array(size))) if size > 0.0 else 1.0
+
+
+def require_shapes(arrays: Iterable[Any], shapes: list[tuple[int, ...]], what: str) -> None:
+    """Refuse a loaded model whose arrays of numbers do not have the given shapes."""
+    found = [(array.shape, array.dtype.kind in "fb") for array in arrays]
+    if found != [(shape, True) for shape in shapes]:
+        raise ModelFileError(f"The file's {what} does not fit its columns and components.")
+
+
 class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, StreamEstimator):
-    """Transformer and density of a probabilistic PCA; a subclass says in `_answer` from which model."""
+    """Transformer and density of a probabilistic PCA.
+
+    A subclass says in `_new_answer` from which model to answer. It makes the dict `_cache_` in `_start` and
+    `_check_loaded`, and clears it whenever it learns.
+    """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_axes_",)
+    _transient: ClassVar[tuple[str, ...]] = ("_cache_",)
     random_state: Any
+    _cache_: dict[str, Any]
 
-    def _answer(self) -> Answer:
-        """The model to answer from: another object after each call that learned, NotFittedError before the first."""
+    def _new_answer(self) -> Answer:
+        """The model to answer from."""
         raise NotImplementedError
 
+    def _answer(self) -> Answer:
+        self._check_started()
+        answer: Answer | None = self._cache_.get("answer")
+        if answer is None:
+            answer = self._cache_["answer"] = self._new_answer()
+        return answer
+
     def _axes(self) -> Axes:
-        """Principal axes of the model that answers, computed once for it."""
-        answer = self._answer()
-        kept = self.__dict__.get("_axes_")
-        if kept is None or kept[0] is not answer:
-            kept = self._axes_ = answer, ppca.axes(ppca.PPCA(*answer.model[:3]))
-        return kept[1]
+        axes: Axes | None = self._cache_.get("axes")
+        if axes is None:
+            axes = self._cache_["axes"] = ppca.axes(ppca.PPCA(*self._answer().model[:3]))
+        return axes
 
     def _internal(self, X: ArrayLike, answer: Answer) -> Array:
         return to_internal(self._check_X(X), answer.inverse_scale, LIMIT)
