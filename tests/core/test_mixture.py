@@ -162,6 +162,7 @@ def test_rows_in_many_chunks_and_a_kept_whitening(monkeypatch):
     X[::7, 2] = np.nan
     whole = mixture.log_joint(X, m), mixture.impute(X, m).mean, mixture.condition(m, [0, 1], X[:, :2]).means
     monkeypatch.setattr(mixture, "_CHUNK", 60)
+    monkeypatch.setattr(mixture, "_ROWS", 7)
     parts = mixture.log_joint(X, m), mixture.impute(X, m).mean, mixture.condition(m, [0, 1], X[:, :2]).means
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)

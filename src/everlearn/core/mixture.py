@@ -46,8 +46,9 @@ __all__ = [
     "whitenings",
 ]
 
-# Rows are taken in chunks whose deviations from all means fill about this many numbers, which stays in cache.
-_CHUNK = 1 << 16
+# Deviations of rows from means are formed in blocks of about this many numbers, which stay in cache, and of enough
+# rows for a matrix product.
+_CHUNK, _ROWS = 1 << 16, 256
 
 
 class Mixture(NamedTuple):
@@ -136,7 +137,7 @@ def impute(X: Array, mixture: Mixture) -> Imputation:
         gaps = other_columns(observed, X.shape[1])
         if not len(gaps):
             continue
-        for span in _chunks(len(rows), mixture.means.size):
+        for span in _spans(len(rows), _CHUNK // mixture.means.size):
             some = rows[span]
             c = _condition(mixture, observed, X[np.ix_(some, observed)], gaps)
             filled[np.ix_(some, gaps)] = conditional.mean(c)
@@ -177,23 +178,26 @@ def _log_joint(X: Array, mixture: Mixture, whitening: Whitening) -> Array:
     """`log_joint` of rows without gaps."""
     with np.errstate(divide="ignore"):
         constant = np.log(mixture.weights) - 0.5 * (whitening.log_det + X.shape[1] * LOG_2PI)
-    out = np.empty((len(X), len(mixture.weights)))
-    for span in _chunks(len(X), mixture.means.size):
-        out[span] = constant - 0.5 * squared_distances(X[span], mixture.means, whitening)
-    return out
+    return np.asarray(constant - 0.5 * squared_distances(X, mixture.means, whitening))
 
 
 def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
-    """(x - mu_k)' Sigma_k^-1 (x - mu_k), (n, K), as matrix products."""
-    E = X - means[:, None, :]
-    U = whitening.matrix
-    Z = E * U[:, None, :] if whitening.is_diagonal else E @ U
-    return np.asarray(np.einsum("knd,knd->nk", Z, Z))
+    """(x - mu_k)' Sigma_k^-1 (x - mu_k), (n, K), as matrix products over blocks of rows and components."""
+    K, D = means.shape
+    out = np.empty((len(X), K))
+    n_rows = max(_ROWS, _CHUNK // max(1, means.size))
+    for rows in _spans(len(X), n_rows):
+        for some in _spans(K, _CHUNK // max(1, min(n_rows, len(X)) * D)):
+            E = X[rows] - means[some, None, :]
+            U = whitening.matrix[some]
+            Z = E * U[:, None, :] if whitening.is_diagonal else E @ U
+            out[rows, some] = np.einsum("knd,knd->nk", Z, Z)
+    return out
 
 
-def _chunks(n: int, numbers_per_row: int) -> Iterator[slice]:
-    size = max(1, _CHUNK // max(1, numbers_per_row))
-    return (slice(start, start + size) for start in range(0, n, size))
+def _spans(n: int, size: int) -> Iterator[slice]:
+    step = max(1, size)
+    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _posterior(log_joints: Array, weights: Array) -> Array:
@@ -215,7 +219,7 @@ def _condition(mixture: Mixture, given: Indices, values: Array, target: Indices)
     model = regression(covariances, given, target)
     share = _posterior(_log_joint(values, on_given, model.whitening), weights)
     shifted = np.empty((len(values), len(weights), len(target)))
-    for span in _chunks(len(values), on_given.means.size):
+    for span in _spans(len(values), _CHUNK // mixture.means.size):
         E = values[span] - on_given.means[:, None, :]
         shifted[span] = (E @ model.gain.transpose(0, 2, 1)).transpose(1, 0, 2) + means[:, target]
     return ConditionalMixture(share, shifted, model.covariance)

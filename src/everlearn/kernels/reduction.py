@@ -1,7 +1,7 @@
 """Greedy merging of mixture components, best pair first, with lower bounds in place of costs that never matter.
 
 Diagonal covariances have the shape (K, 1, D). `costs` and `exact` are (K, K): a cost or a lower bound of it, and which.
-A component k is alive while `labels[k] == k`.
+A component k is alive while `labels[k] == k`; with itself and with the dead it costs infinity.
 """
 
 import numpy as np
@@ -19,23 +19,24 @@ def merge_greedily(weights, means, covariances, log_dets, factors, n_components,
     """Merge the cheapest pairs in place; `labels` becomes the slot that each component went into."""
     n = weights.shape[0]
     D = means.shape[1]
-    costs, exact = np.empty((n, n)), np.zeros((n, n), np.bool_)
+    costs, exact = np.full((n, n), np.inf), np.zeros((n, n), np.bool_)
     lowest, nearest = np.empty(n), np.zeros(n, np.intp)
     L = np.empty((D, D))
     fill_costs(weights, means, covariances, log_dets, factors, costs, exact)
     for k in range(n):
-        find_nearest(k, labels, costs, lowest, nearest)
+        find_nearest(k, costs, lowest, nearest)
     for left in range(n, n_components, -1):
         free = left <= limit
-        i = cheapest(weights, means, covariances, log_dets, labels, costs, exact, lowest, nearest, L, free, max_cost)
+        i = cheapest(weights, means, covariances, log_dets, costs, exact, lowest, nearest, L, free, max_cost)
         j = nearest[i]
         if free and costs[i, j] > max_cost:
             break
         i, j = min(i, j), max(i, j)
         log_dets[i] = merge_pair(weights, means, covariances, i, j, L)
+        lowest[j] = np.inf
         for k in range(n):
-            if labels[k] == j:
-                labels[k] = i
+            costs[j, k] = costs[k, j] = np.inf
+            labels[k] = i if labels[k] == j else labels[k]
         for k in range(n):
             if labels[k] == k and k != i:
                 set_cost(weights, means, covariances, log_dets, i, k, L, costs, exact)
@@ -53,15 +54,15 @@ def fill_costs(weights, means, covariances, log_dets, factors, costs, exact):
 
 
 @kernel
-def cheapest(weights, means, covariances, log_dets, labels, costs, exact, lowest, nearest, L, free, max_cost):
+def cheapest(weights, means, covariances, log_dets, costs, exact, lowest, nearest, L, free, max_cost):
     """A component of the pair with the least cost; above `max_cost` a bound is enough where merging is `free` to end.
 
     `L` is scratch.
     """
     while True:
-        i = labels[0]
-        for k in range(labels.shape[0]):
-            if labels[k] == k and lowest[k] < lowest[i]:
+        i = 0
+        for k in range(lowest.shape[0]):
+            if lowest[k] < lowest[i]:
                 i = k
         j = nearest[i]
         if exact[i, j] or (free and costs[i, j] > max_cost):
@@ -70,29 +71,32 @@ def cheapest(weights, means, covariances, log_dets, labels, costs, exact, lowest
         if cost > costs[i, j]:
             costs[i, j] = costs[j, i] = cost
         exact[i, j] = exact[j, i] = True
-        find_nearest(i, labels, costs, lowest, nearest)
-        find_nearest(j, labels, costs, lowest, nearest)
+        find_nearest(i, costs, lowest, nearest)
+        if nearest[j] == i:
+            find_nearest(j, costs, lowest, nearest)
 
 
 @kernel
-def find_nearest(i, labels, costs, lowest, nearest):
+def find_nearest(i, costs, lowest, nearest):
     """The cheapest partner of i."""
-    lowest[i] = np.inf
-    for k in range(labels.shape[0]):
-        if labels[k] == k and k != i and costs[i, k] < lowest[i]:
-            lowest[i] = costs[i, k]
-            nearest[i] = k
+    row = costs[i]
+    best = 0
+    for k in range(row.shape[0]):
+        if row[k] < row[best]:
+            best = k
+    nearest[i] = best
+    lowest[i] = row[best]
 
 
 @kernel
 def update_nearest(i, j, labels, costs, lowest, nearest):
     """Cheapest partners after j went into i."""
-    find_nearest(i, labels, costs, lowest, nearest)
+    find_nearest(i, costs, lowest, nearest)
     for k in range(labels.shape[0]):
         if labels[k] != k or k == i:
             continue
         if nearest[k] == i or nearest[k] == j:
-            find_nearest(k, labels, costs, lowest, nearest)
+            find_nearest(k, costs, lowest, nearest)
         elif costs[k, i] < lowest[k]:
             lowest[k] = costs[k, i]
             nearest[k] = i
