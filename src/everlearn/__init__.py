@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from everlearn.core.change import PageHinkley as PageHinkley
+    from everlearn.estimators.combine import merge as merge
     from everlearn.estimators.mixture import IncrementalGaussianMixture as IncrementalGaussianMixture
     from everlearn.estimators.persistence import load as load
     from everlearn.estimators.persistence import save as save
 
 _PUBLIC = {
     "IncrementalGaussianMixture": "everlearn.estimators.mixture",
+    "PageHinkley": "everlearn.core.change",
     "load": "everlearn.estimators.persistence",
+    "merge": "everlearn.estimators.combine",
     "save": "everlearn.estimators.persistence",
 }
 _MODULES = ("checks", "errors")

@@ -17,8 +17,8 @@ from everlearn.core.incremental import Info, MixtureState, Settings
 Array = NDArray[np.float64]
 
 CAPS = (10.0, 30.0, 100.0, 300.0, np.inf)
+FIRST_ROWS = 10
 BACKGROUND_DEGREES = 3.0
-_ONE = np.ones(1)
 
 
 class AdaptiveState(NamedTuple):
@@ -27,6 +27,13 @@ class AdaptiveState(NamedTuple):
     bank: forgetting.BankState
     active: list[MixtureState]
     stash: list[MixtureState]
+
+
+class Row(NamedTuple):
+    """A row (1, D) and its weight (1,), as the learning loop takes them."""
+
+    x: Array
+    weight: Array
 
 
 def init(state: MixtureState) -> AdaptiveState:
@@ -42,22 +49,26 @@ def answering(state: AdaptiveState) -> MixtureState:
     return (state.active, state.stash)[slot][k]
 
 
-def memory(state: AdaptiveState) -> float:
-    """Rows that the answering mixture may remember."""
-    _, k = forgetting.answer(state.bank)
-    return float(state.bank.caps[k] * memory_size(answering(state)))
-
-
 def learn(state: AdaptiveState, X: Array, weights: Array, settings: Settings) -> tuple[AdaptiveState, Info]:
     """Learn the rows of X in order; the members of `state` are used up."""
     hooks = hooks_for(settings)
     members = (state.active, state.stash)
     info = Info(np.empty(len(X)), np.empty(len(X)), 0)
-    for t, (x, weight) in enumerate(zip(X, weights, strict=True)):
+    for t in range(len(X)):
         answer = answering(state)
-        info.log_density[t], info.distance[t] = incremental.log_density_and_distance(answer, x)
-        forgetting.step(state.bank, members, x, hooks, size=memory_size(answer), weight=float(weight))
+        info.log_density[t], info.distance[t] = incremental.log_density_and_distance(answer, X[t])
+        row = Row(X[t : t + 1], weights[t : t + 1])
+        if answer.n_rows < FIRST_ROWS or answer.n_components == 0:
+            _learn_alike(state, row, hooks)
+        else:
+            forgetting.step(state.bank, members, row, hooks, size=memory_size(answer), weight=float(weights[t]))
     return state, info
+
+
+def _learn_alike(state: AdaptiveState, row: Row, hooks: forgetting.Hooks[MixtureState]) -> None:
+    """The first rows: too few to tell memories apart."""
+    state.active[:] = [hooks.learn(member, row, 1.0) for member in state.active]
+    state.bank.n_eff[:] += row.weight
 
 
 def memory_size(state: MixtureState) -> float:
@@ -73,13 +84,13 @@ def memory_size(state: MixtureState) -> float:
 def hooks_for(settings: Settings) -> forgetting.Hooks[MixtureState]:
     """A mixture's functions for the bank."""
 
-    def learn_one(state: MixtureState, x: Array, factor: float) -> MixtureState:
-        return incremental.learn(state, x[None], _ONE, settings._replace(forgetting=factor))[0]
+    def learn_one(state: MixtureState, row: Row, factor: float) -> MixtureState:
+        return incremental.learn(state, row.x, row.weight, settings._replace(forgetting=factor))[0]
 
-    def score(state: MixtureState, x: Array, factor: float) -> float:
-        return float(incremental.log_density_and_distance(state, x)[0])
+    def score(state: MixtureState, row: Row, factor: float) -> float:
+        return float(incremental.log_density_and_distance(state, row.x[0])[0])
 
-    return forgetting.Hooks(learn_one, score, faded, copied, lambda state, x: background(x, settings))
+    return forgetting.Hooks(learn_one, score, faded, copied, lambda state, row: background(row.x[0], settings))
 
 
 def faded(state: MixtureState, factor: float) -> MixtureState:

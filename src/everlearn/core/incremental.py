@@ -78,7 +78,7 @@ def novelty_thresholds(beta: float, n_features: int) -> Array:
     return thresholds
 
 
-def empty(n_features: int, capacity: int = 4, *, diagonal: bool = False) -> MixtureState:
+def empty(n_features: int, capacity: int = 1, *, diagonal: bool = False) -> MixtureState:
     """A mixture without components."""
     shape = (capacity, n_features) if diagonal else (capacity, n_features, n_features)
     log_dets, counts, ages = (np.zeros(capacity) for _ in range(3))
@@ -104,7 +104,7 @@ def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> 
         )  # fmt: skip
         state = state._replace(n_components=K, n_rows=state.n_rows + after - row)
         row, skipped = after, skipped + invalid
-        if status == kernels.FULL:
+        if status == kernels.FULL and _rows_to_wait(state, settings) == 0:
             state = make_room(state, settings)
         elif status == kernels.UNSAFE:
             state = learn_in_covariance_form(state, X[row], float(weights[row]), settings)
@@ -124,14 +124,23 @@ def _next_stretch(state: MixtureState, settings: Settings, row: int, n: int) -> 
     A full mixture makes room by merging, at most once in so many rows that the merging costs no more than the
     learning; until then nothing is novel.
     """
-    wait = state.compacted_at + _compaction_rows(settings) - state.n_rows
-    if state.n_components < settings.max_components or wait <= 0 or state.compacted_at == 0:
+    wait = _rows_to_wait(state, settings)
+    if wait == 0:
         return n, settings.thresholds
-    return min(n, row + wait), np.full_like(settings.thresholds, np.inf)
+    if settings.min_age < np.inf:  # any row may make room by pruning
+        wait = 1
+    return int(min(n, row + wait)), np.full_like(settings.thresholds, np.inf)
 
 
-def _compaction_rows(settings: Settings) -> int:
-    return max(MIN_COMPACTION_ROWS, len(settings.centre)) if settings.max_merge_cost > 0 else 0
+def _rows_to_wait(state: MixtureState, settings: Settings) -> float:
+    """Rows until a new component may be made: none unless the mixture is full and was compacted lately."""
+    if state.n_components < settings.max_components:
+        return 0
+    if settings.max_components == 1:
+        return np.inf
+    if settings.max_merge_cost == 0 or state.compacted_at == 0:
+        return 0
+    return max(0, state.compacted_at + max(MIN_COMPACTION_ROWS, len(settings.centre)) - state.n_rows)
 
 
 def make_room(state: MixtureState, settings: Settings) -> MixtureState:

@@ -117,12 +117,12 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         Number of components.
     n_samples_seen_ : int
         Number of rows learned.
-    prequential_score_ : float
-        Mean log-density of the rows, each taken before it was learned.
+    prequential_score_ : float or None
+        Mean log-density of the rows, each taken before it was learned; None while warming up.
     events_ : list of Event
         The latest novelties and changes, at most 1000: row number, kind and value.
-    memory_ : float
-        Rows that the model remembers: 1/(1 - forgetting), or the cap now in use under adaptive forgetting.
+    effective_samples_ : float
+        Rows that the model remembers: all, or those that forgetting has left.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -406,11 +406,11 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return int(self._state_.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
 
     @property
-    def prequential_score_(self) -> float:
-        """Mean log-density of the rows, each taken before it was learned."""
+    def prequential_score_(self) -> float | None:
+        """Mean log-density of the rows, each taken before it was learned; None while there is none."""
         self._check_started()
         n, total = self._monitor_.totals
-        return float(total / n) if n else float("nan")
+        return float(total / n) if n else None
 
     @property
     def events_(self) -> list[Event]:
@@ -419,13 +419,11 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return monitor.events(self._monitor_)
 
     @property
-    def memory_(self) -> float:
-        """Rows that the model remembers."""
+    def effective_samples_(self) -> float:
+        """Rows that the model remembers: all, or those that forgetting has left."""
         self._check_started()
-        if self._bank_ is not None:
-            return adaptive.memory(self._bank_)
-        factor = 1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting)
-        return np.inf if factor == 1.0 else 1.0 / (1.0 - factor)
+        state, _ = self._settled()
+        return float(state.counts[: state.n_components].sum())
 
     # -- merging and loading ----------------------------------------------------------------------
 
