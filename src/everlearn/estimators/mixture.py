@@ -257,7 +257,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             self._settle(frame_of_rows(X))
         else:
             n = min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
-            self._warmup_ = Warmup(np.empty((n, D)), np.empty(n), 0)
+            self._warmup_ = Warmup(np.zeros((n, D)), np.zeros(n), 0)
             self._cache_: dict[str, Any] = {}
 
     def _empty(self, D: int) -> MixtureState:
