@@ -72,3 +72,84 @@ def solve_lower_transposed(L, m, b):
         for k in range(i + 1, m):
             value -= L[k, i] * b[k]
         b[i] = value / L[i, i]
+
+
+@kernel
+def subtract_stack(X, means):
+    """X - mu for each mean."""
+    k, (m, D) = means.shape[0], X.shape
+    out = np.empty((k, m, D))
+    for j in range(k):
+        for i in range(m):
+            for a in range(D):
+                out[j, i, a] = X[i, a] - means[j, a]
+    return out
+
+
+@kernel
+def downdate_stack(A, Z, scale):
+    """A = scale (A - Z'Z) for a stack of symmetric matrices, symmetric to the last bit."""
+    k, m, D = Z.shape
+    for j in range(k):
+        for a in range(D):
+            row = A[j, a]
+            s = 0
+            while s + 4 <= m:
+                c0, c1, c2, c3 = Z[j, s, a], Z[j, s + 1, a], Z[j, s + 2, a], Z[j, s + 3, a]
+                for b in range(D):
+                    row[b] -= c0 * Z[j, s, b] + c1 * Z[j, s + 1, b] + c2 * Z[j, s + 2, b] + c3 * Z[j, s + 3, b]
+                s += 4
+            while s < m:
+                for b in range(D):
+                    row[b] -= Z[j, s, a] * Z[j, s, b]
+                s += 1
+            for b in range(D):
+                row[b] *= scale[j]
+
+
+@kernel
+def solve_stack(R, Y):
+    """Solve R'Z = Y in place for a stack of upper triangles R."""
+    k, m, D = Y.shape
+    for j in range(k):
+        for i in range(m):
+            s = 0
+            while s + 4 <= i:
+                c0, c1, c2, c3 = R[j, s, i], R[j, s + 1, i], R[j, s + 2, i], R[j, s + 3, i]
+                for a in range(D):
+                    Y[j, i, a] -= c0 * Y[j, s, a] + c1 * Y[j, s + 1, a] + c2 * Y[j, s + 2, a] + c3 * Y[j, s + 3, a]
+                s += 4
+            while s < i:
+                for a in range(D):
+                    Y[j, i, a] -= R[j, s, i] * Y[j, s, a]
+                s += 1
+            scale = 1.0 / R[j, i, i]
+            for a in range(D):
+                Y[j, i, a] *= scale
+
+
+@kernel
+def invert_upper(R):
+    """Inverses of a stack of upper triangles."""
+    k, m, _ = R.shape
+    out = np.zeros((k, m, m))
+    for j in range(k):
+        for i in range(m - 1, -1, -1):
+            out[j, i, i] = 1.0 / R[j, i, i]
+            for s in range(i + 1, m):
+                c = R[j, i, s] * out[j, i, i]
+                for q in range(s, m):
+                    out[j, i, q] -= c * out[j, s, q]
+    return out
+
+
+@kernel
+def mirror_upper(A):
+    """Copy the upper triangle of A onto the lower one, tile by tile."""
+    D = A.shape[0]
+    tile = 32
+    for p in range(0, D, tile):
+        for q in range(p, D, tile):
+            for a in range(p, min(p + tile, D)):
+                for b in range(max(q, a + 1), min(q + tile, D)):
+                    A[b, a] = A[a, b]

@@ -1,0 +1,151 @@
+"""Where the matrices of the block algorithm live, and the few operations it asks of them.
+
+A device holds precision matrices between `adopt` and `release` in any form it likes, and makes the tall arrays E, Y
+and Z. All of them are stacks over components: E, Y and Z are (k, m, D), R and P (k, m, m).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from everlearn.kernels import linalg as kernels
+
+Array = NDArray[np.float64]
+
+# From this many columns on, the products of one component are long enough for a BLAS call each.
+LARGE = 96
+# Triangular systems are solved in steps of so many rows, with a matrix product between the steps.
+SOLVE_ROWS = 32
+
+
+class Device(Protocol):
+    """The operations of the block algorithm. `which` is a slice of components."""
+
+    def adopt(self, precisions: Array) -> Any:
+        """Take precision matrices in. The array may be changed; `release` makes it valid again."""
+
+    def release(self, matrices: Any, n: int) -> None:
+        """Bring the array that was adopted up to date, for its first n components."""
+
+    def diagonals(self, matrices: Any, n: int) -> Array:
+        """Diagonals of the first n matrices, as a NumPy array (n, D)."""
+
+    def stacks(self, n: int, D: int) -> list[slice]:
+        """How n components are best taken together."""
+
+    def place(self, matrices: Any, j: int, precision: Array) -> None:
+        """Lambda_j is diagonal with the given precision of each column."""
+
+    def move(self, matrices: Any, source: int, target: int) -> None:
+        """Lambda_target is what Lambda_source is."""
+
+    def deviations(self, X: Array, means: Array) -> Any:
+        """E = X - mu for each mean."""
+
+    def project(self, matrices: Any, which: slice, E: Any) -> Any:
+        """Y = E Lambda."""
+
+    def gram(self, E: Any, Y: Any, P: Array) -> None:
+        """P = 1 + E Y', into a NumPy array; its upper triangle is enough."""
+
+    def combine(self, coefficients: Array, E: Any) -> Array:
+        """Sum of the rows of E with coefficients (k, m), as a NumPy array (k, D)."""
+
+    def solve(self, R: Array, Y: Any, learned: NDArray[np.bool_]) -> Any:
+        """Z with R'Z = Y for upper triangles R, and zero in the rows that are not learned. Y may be overwritten."""
+
+    def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
+        """Lambda = (Lambda - Z'Z)/share."""
+
+
+class HostMatrices(NamedTuple):
+    """Precision matrices in memory; of those that are `half`, only the upper triangle is valid."""
+
+    precisions: Array
+    half: NDArray[np.bool_]
+
+
+class Host:
+    """This machine's memory and BLAS."""
+
+    def adopt(self, precisions: Array) -> HostMatrices:
+        """Work on the array itself."""
+        return HostMatrices(precisions, np.zeros(len(precisions), dtype=bool))
+
+    def release(self, matrices: HostMatrices, n: int) -> None:
+        """Complete the matrices of which there is one triangle."""
+        for j in np.flatnonzero(matrices.half[:n]):
+            kernels.mirror_upper(matrices.precisions[j])
+        matrices.half[:] = False
+
+    def diagonals(self, matrices: HostMatrices, n: int) -> Array:
+        """Diagonals of the first n matrices."""
+        return np.einsum("jaa->ja", matrices.precisions[:n])
+
+    def stacks(self, n: int, D: int) -> list[slice]:
+        """All together where one matrix is too small to keep BLAS busy, else one by one."""
+        return [slice(j, j + 1) for j in range(n)] if D >= LARGE else [slice(0, n)] if n > 0 else []
+
+    def place(self, matrices: HostMatrices, j: int, precision: Array) -> None:
+        """Lambda_j = diag(precision)."""
+        matrices.precisions[j] = np.diag(precision)
+        matrices.half[j] = False
+
+    def move(self, matrices: HostMatrices, source: int, target: int) -> None:
+        """Copy one matrix over another."""
+        matrices.precisions[target] = matrices.precisions[source]
+        matrices.half[target] = matrices.half[source]
+
+    def deviations(self, X: Array, means: Array) -> Array:
+        """E = X - mu."""
+        return kernels.subtract_stack(X, means)
+
+    def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:
+        """Y = E Lambda, from the upper triangle where D is large."""
+        precisions = matrices.precisions[which]
+        if E.shape[-1] < LARGE:
+            return E @ precisions
+        Y = np.empty_like(E)
+        for j, precision in enumerate(precisions):
+            # Seen in Fortran's order, a matrix of ours is transposed and its upper triangle the lower one.
+            blas.dsymm(1.0, precision.T, E[j].T, c=Y[j].T, lower=1, overwrite_c=1)
+        return Y
+
+    def gram(self, E: Array, Y: Array, P: Array) -> None:
+        """P = 1 + E Y'."""
+        np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
+        P += 1.0
+
+    def combine(self, coefficients: Array, E: Array) -> Array:
+        """Sums of rows."""
+        return (coefficients[:, None] @ E)[:, 0]
+
+    def solve(self, R: Array, Y: Array, learned: NDArray[np.bool_]) -> Array:
+        """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
+        if not learned.all():
+            Y[~learned] = 0.0
+        if Y.shape[-1] < LARGE:
+            kernels.solve_stack(R, Y)
+            return Y
+        for i in range(0, Y.shape[1], SOLVE_ROWS):
+            step = slice(i, i + SOLVE_ROWS)
+            if i:
+                Y[:, step] -= np.swapaxes(R[:, :i, step], 1, 2) @ Y[:, :i]
+            inverse = kernels.invert_upper(R[:, step, step])
+            Y[:, step] = np.swapaxes(inverse, 1, 2) @ Y[:, step]
+        return Y
+
+    def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:
+        """Rank-m update of whole matrices, or of one triangle where D is large."""
+        precisions = matrices.precisions[which]
+        if Z.shape[-1] < LARGE:
+            kernels.downdate_stack(precisions, Z, 1.0 / share)
+            return
+        for j, precision in enumerate(precisions):
+            scale = 1.0 / share[j]
+            blas.dsyrk(-scale, Z[j].T, beta=scale, c=precision.T, lower=1, overwrite_c=1)
+        matrices.half[which] = True
