@@ -11,14 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import adaptive, incremental, joining, monitor, readout
+from everlearn.core import adaptive, change, incremental, joining, monitor, readout
 from everlearn.core.change import PageHinkley
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
 from everlearn.core.incremental import Info, MixtureState, Settings
 from everlearn.core.monitor import Event
-from everlearn.errors import DivergenceWarning, InputError, MergeError, ModelFileError
+from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
+from everlearn.estimators.mixture_loading import check_mixture
 from everlearn.kernels.mixture import to_internal
 from everlearn.kernels.monitor import sample_rows
 
@@ -243,6 +244,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
 
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
+        self._check_compound_parameters()
         self._state_ = self._empty(D)
         self._bank_: adaptive.AdaptiveState | None = None
         self._monitor_ = monitor.init()
@@ -259,6 +261,13 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             n = min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
             self._warmup_ = Warmup(np.zeros((n, D)), np.zeros(n), 0)
             self._cache_: dict[str, Any] = {}
+
+    def _check_compound_parameters(self) -> None:
+        """Refuse at the start what would otherwise fail when the warm-up ends."""
+        if self.prune is not None:
+            _check_prune(self.prune)
+        if self.change_detector is not None:
+            change.check(self.change_detector, "change_detector")
 
     def _empty(self, D: int) -> MixtureState:
         return incremental.empty(D, diagonal=self.covariance == "diag")
@@ -480,21 +489,10 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             self._sampled_ = int(seen.sum()) if len(joint) == len(self._sample_) else len(joint)
 
     def _check_loaded(self) -> None:
-        D, state = self.n_features_in_, self._state_
-        capacity = len(state.counts)
-        square = (capacity, D) if self.covariance == "diag" else (capacity, D, D)
-        shapes = ((capacity, D), square, (capacity,), (capacity,), (capacity,))
-        for array, shape in zip(state[:5], shapes, strict=True):
-            if array.shape != shape or array.dtype != np.float64:
-                raise ModelFileError(f"The file's mixture has an array of shape {array.shape} where {shape} is needed.")
-        if not 0 <= state.n_components <= capacity:
-            raise ModelFileError("The file's mixture has more components than its arrays.")
-        if (self._frame_ is None) == (self._warmup_ is None):
-            raise ModelFileError("The file's mixture has neither a scale nor rows to estimate it from.")
+        self._check_compound_parameters()
+        check_mixture(self)
         self._cache_ = {}
         if self._frame_ is not None:
-            if any(array.shape != (D,) for array in self._frame_):
-                raise ModelFileError("The file's scale does not have one number a column.")
             self._settle(self._frame_)
 
 
