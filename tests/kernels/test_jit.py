@@ -1,0 +1,94 @@
+"""The numba wrapper: fresh caches, no cache at all, and the JIT switched off."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numba
+import pytest
+
+import everlearn
+from everlearn.kernels import jit
+
+PACKAGE = Path(everlearn.__file__).parent
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package with the wrapper, a helper and a kernel that calls it, in files of their own."""
+    folder = tmp_path / "toy" / "kernels"
+    folder.mkdir(parents=True)
+    for path in (folder.parent / "__init__.py", folder / "__init__.py"):
+        path.write_text("")
+    shutil.copy(PACKAGE / "kernels" / "jit.py", folder / "jit.py")
+    write_helper(folder, "x + 1")
+    (folder / "outer.py").write_text(
+        textwrap.dedent(
+            """
+            from toy.kernels.helper import helper
+            from toy.kernels.jit import kernel
+
+            @kernel
+            def outer(x):
+                return helper(x)
+            """
+        )
+    )
+    return folder
+
+
+def write_helper(folder, expression):
+    (folder / "helper.py").write_text(
+        f"from toy.kernels.jit import kernel\n\n@kernel\ndef helper(x):\n    return {expression}\n"
+    )
+
+
+def run(folder, **environment):
+    """Result of outer(1) in a fresh process, and how often its cache was hit."""
+    code = (
+        "from toy.kernels.outer import outer\n"
+        "print(outer(1), sum(getattr(outer, 'stats', None).cache_hits.values()) if hasattr(outer, 'stats') else -1)"
+    )
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder.parents[1],
+        env={**plain, "PYTHONPATH": str(folder.parents[1]), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    value, hits = output.split()
+    return int(value), int(hits)
+
+
+def test_a_changed_helper_in_another_file_is_not_served_from_the_cache(package):
+    assert run(package) == (2, 0)
+    assert run(package) == (2, 1)
+    write_helper(package, "x + 10")
+    assert run(package) == (11, 0)
+
+
+def test_without_a_writable_folder_kernels_are_compiled_in_memory(monkeypatch):
+    if numba.config.DISABLE_JIT:
+        pytest.skip("the JIT is off: there is no cache")
+
+    def refuse(self):
+        raise PermissionError("read-only")
+
+    from numba.core import caching
+
+    monkeypatch.setattr(caching._CacheLocator, "ensure_cache_path", refuse)
+
+    def plus_two(x):
+        return x + 2
+
+    plus_two.__code__ = plus_two.__code__.replace(co_filename=str(PACKAGE / "kernels" / "linalg.py"))
+    assert jit.kernel(plus_two)(1) == 3
+
+
+def test_the_jit_can_be_switched_off(package):
+    assert run(package, NUMBA_DISABLE_JIT="1") == (2, -1)
