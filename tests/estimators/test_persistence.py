@@ -1,10 +1,12 @@
 """Model files: what goes in comes out, and what is not a model file is refused by name."""
 
 import errno
+import importlib
 import io
 import json
 import os
 import pickle
+import pkgutil
 import stat
 import struct
 
@@ -18,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 import everlearn
 from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators import persistence, registry
+from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.encoding import decode, encode
 from everlearn.estimators.persistence import dumps, loads
 from toys import Rate, RunningNormal, Sums
@@ -206,6 +209,30 @@ def test_the_table_of_classes_is_true():
     for name in registry._listed():
         sort = registry.is_value if "." in name else registry.is_estimator
         assert registry.class_named(name, sort)
+
+
+def test_every_estimator_can_be_saved():
+    """Whoever adds an estimator adds it to the table."""
+    for module in pkgutil.iter_modules(everlearn.estimators.__path__, "everlearn.estimators."):
+        importlib.import_module(module.name)
+    classes = [cls for cls in all_subclasses(StreamEstimator) if cls.__module__.startswith("everlearn.")]
+    public = [cls.__name__ for cls in classes if not cls.__subclasses__()]
+    assert public
+    assert [name for name in public if name not in registry._listed()] == []
+
+
+def all_subclasses(cls):
+    return [found for child in cls.__subclasses__() for found in (child, *all_subclasses(child))]
+
+
+def test_parameters_that_no_longer_fit_are_refused_before_the_file_is_written(tmp_path):
+    model = fitted().set_params(ridge=-1.0)
+    with pytest.raises(InputError, match=r"RunningNormal cannot be saved.*'ridge'.*take effect with fit"):
+        model.save(tmp_path / "m.evl")
+    model = everlearn.IncrementalGaussianMixture().fit(np.eye(3)).set_params(covariance="diag")
+    with pytest.raises(InputError, match="IncrementalGaussianMixture cannot be saved"):
+        model.save(tmp_path / "m.evl")
+    assert os.listdir(tmp_path) == []
 
 
 # -- the file --------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ TABLES: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
     "far_from_zero": lambda rng: 1e9 + rng.normal(size=(300, 4)),
     "outlier": _outlier,
     "single_column": lambda rng: rng.normal(size=(300, 1)),
-    "500_columns": lambda rng: rng.normal(size=(8, 500)),
+    "500_columns": lambda rng: rng.normal(size=(4, 500)),
 }
 
 

@@ -114,7 +114,7 @@ def _encode_estimator(model: StreamEstimator, where: str, inner: Callable[..., A
     attributes = {k: v for k, v in vars(model).items() if k not in params and k not in model._transient}
     names = attributes.pop("feature_names_in_", None)
     if model._is_started():
-        model._validate_params()
+        _check_loadable(model)
     return {
         "kind": "estimator",
         "class": name_of(type(model), is_estimator),
@@ -122,6 +122,20 @@ def _encode_estimator(model: StreamEstimator, where: str, inner: Callable[..., A
         "feature_names": None if names is None else [str(name) for name in names],
         "fitted": {k: inner(v, f"{where}{k}") for k, v in attributes.items()},
     }
+
+
+def _check_loadable(model: StreamEstimator) -> None:
+    """Refuse now what would be refused when the file is read, when it would be too late."""
+    shadow = object.__new__(type(model))
+    shadow.__dict__.update(vars(model))
+    try:
+        shadow._validate_params()
+        shadow._check_loaded()
+    except ValueError as error:
+        raise InputError(
+            f"The {type(model).__name__} cannot be saved: its parameters and what it learned do not fit: {error} "
+            "Parameters that change after learning take effect with fit."
+        ) from error
 
 
 _ENCODERS: tuple[tuple[Callable[[Any], bool], Callable[..., Any]], ...] = (

@@ -16,10 +16,7 @@ from everlearn.estimators.base import StreamEstimator
 
 ESTIMATORS = {
     "everlearn.estimators.mixture": ("IncrementalGaussianMixture",),
-    "everlearn.estimators.classifier": ("IncrementalGaussianMixtureClassifier",),
-    "everlearn.estimators.regressor": ("IncrementalGaussianMixtureRegressor",),
     "everlearn.estimators.ppca": ("OnlinePPCA",),
-    "everlearn.estimators.variational": ("VariationalPPCA",),
 }
 """Estimators a file may name, by the module that holds them."""
 
