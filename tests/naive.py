@@ -280,9 +280,10 @@ def ppca_fisher_body(W, sigma2):
 class OnlineEM:
     """NAT-oEM, row by row from its equations; `form` is None, "proximal" or "paper"."""
 
-    def __init__(self, mu, W, sigma2, k, gain, *, centred=True, zero=False, form=None, strength=None, body=False):
+    def __init__(self, mu, W, sigma2, k, gain, *, mode="robust", zero=False, form=None, strength=None, body=False):
         self.mu, self.W, self.sigma2, self.k, self.gain = mu, W, sigma2, k, gain
-        self.centred, self.form, self.strength, self.body = centred, form, strength, body
+        self.centred, self.expand = mode != "paper", mode == "robust"
+        self.form, self.strength, self.body = form, strength, body
         self.m, self.S0 = mu, np.sum(W**2) + len(mu) * sigma2
         self.S1, self.S2 = W, np.eye(W.shape[1])
         if zero:
@@ -300,6 +301,9 @@ class OnlineEM:
         self._expect(x, self.gain(self.k))
         d = len(x)
         self.mu, self.W = self.m, self.S1 @ np.linalg.inv(self.S2)
+        if self.expand:
+            self.W = self.S1 = self.W @ np.linalg.cholesky(self.S2)
+            self.S2 = np.eye(len(self.S2))
         self.sigma2, previous = self._residual() / d, self.sigma2
         if self.reference is not None and self.form == "proximal":
             self._proximal(previous, self.strength(self.k))

@@ -86,11 +86,14 @@ class Info(NamedTuple):
 
 
 def settings(
-    gain: PowerSchedule, constraint: NaturalConstraint | None, *, centred: bool = True, scale: float = 1.0
+    gain: PowerSchedule, constraint: NaturalConstraint | None, *, mode: str = "robust", scale: float = 1.0
 ) -> Settings:
-    """Constants of a stream whose rows are divided by `scale` before they are learned."""
+    """Constants of a stream whose rows are divided by `scale` before they are learned.
+
+    The mode is "robust", "plain" (without parameter expansion) or "paper" (with the printed statistics).
+    """
     options = np.zeros(kernels.OPTIONS, dtype=np.int64)
-    options[kernels.CENTRED] = centred
+    options[[kernels.CENTRED, kernels.EXPAND]] = mode != "paper", mode == "robust"
     rates = np.zeros(layout.RATES)
     rates[[layout.GAIN, layout.GAIN_EXPONENT]] = gain.scale, gain.exponent
     detector = np.zeros(4)

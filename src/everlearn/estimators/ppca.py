@@ -14,11 +14,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.core import constraint as constraints
 from everlearn.core import online_em, ppca
 from everlearn.core.constraint import NaturalConstraint, OnChange, Reference
-from everlearn.core.online_em import Settings
+from everlearn.core.online_em import Settings, State
 from everlearn.core.ppca import PPCA, Part
 from everlearn.core.schedules import PowerSchedule, as_schedule
-from everlearn.errors import DivergenceWarning, InputError, MergeError, ModelFileError
-from everlearn.estimators.ppca_face import LIMIT, Answer, PPCAFace, answer_from, require_shapes, scale_of
+from everlearn.errors import DivergenceWarning, InputError, MergeError
+from everlearn.estimators.loading import expect, expect_fields, require
+from everlearn.estimators.ppca_face import LIMIT, Answer, PPCAFace, answer_from, scale_of
 from everlearn.kernels.mixture import to_internal
 
 Array = NDArray[np.float64]
@@ -46,9 +47,11 @@ class OnlinePPCA(PPCAFace):
     warmup : "auto" or int, default="auto"
         Number of rows that are kept to start from; until they are there, the model answers from all of them at once.
         "auto" is 50, or five a component if that is more.
-    mode : {"robust", "paper"}, default="robust"
-        "paper" keeps the statistics of [2]_ as printed (equations 9 to 15), which start at zero with random axes and no
-        warm-up. Its constraint is `NaturalConstraint(form="paper")`.
+    mode : {"robust", "plain", "paper"}, default="robust"
+        "robust" is online EM with parameter expansion: the latent variable is brought back to unit variance at every
+        row, so that the lengths of the axes are found fast however small the noise. "plain" is without it. "paper"
+        keeps the statistics of [2]_ as printed (equations 9 to 15), which start at zero with random axes and no
+        warm-up; its constraint is `NaturalConstraint(form="paper")`.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample`, and of the first axes in mode "paper".
     verbose : int, default=0
@@ -104,7 +107,7 @@ class OnlinePPCA(PPCAFace):
         "learning_rate": [PowerSchedule, Interval(Real, 0, 1, closed="right")],
         "constraint": [None, NaturalConstraint],
         "warmup": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "mode": [StrOptions({"robust", "paper"})],
+        "mode": [StrOptions({"robust", "plain", "paper"})],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -210,11 +213,7 @@ class OnlinePPCA(PPCAFace):
 
     def _start(self, X: Array, *, whole: bool) -> None:
         d, q = X.shape[1], self.n_components
-        if q > d:
-            raise InputError(f"n_components={q} must be at most n_features={d}, the number of columns.")
-        as_schedule(self.learning_rate, "learning_rate", most=1.0)
-        if self.constraint is not None:
-            constraints.check(self.constraint)
+        self._check_compound_parameters(d)
         self._buffer_: Array = np.zeros((self._warmup_rows(), d))
         self._buffered_ = 0
         self._state_: Any = None
@@ -227,6 +226,13 @@ class OnlinePPCA(PPCAFace):
         self._changes_ = np.zeros(0, dtype=np.int64)
         self._divergence_ = np.zeros(3, dtype=np.int64)
         self._cache_ = {}
+
+    def _check_compound_parameters(self, d: int) -> None:
+        if self.n_components > d:
+            raise InputError(f"n_components={self.n_components} must be at most n_features={d}, the number of columns.")
+        as_schedule(self.learning_rate, "learning_rate", most=1.0)
+        if self.constraint is not None:
+            constraints.check(self.constraint)
 
     def _warmup_rows(self) -> int:
         if self.mode == "paper":
@@ -318,8 +324,7 @@ class OnlinePPCA(PPCAFace):
         kept: Settings | None = self.__dict__.get("_settings_")
         if kept is None:
             gain = as_schedule(self.learning_rate, "learning_rate", most=1.0)
-            centred = self.mode != "paper"
-            kept = self._settings_ = online_em.settings(gain, self.constraint, centred=centred, scale=self._scale_)
+            kept = self._settings_ = online_em.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
         return kept
 
     def _report(self, diverged: NDArray[np.int64]) -> None:
@@ -420,13 +425,25 @@ class OnlinePPCA(PPCAFace):
         return Part(PPCA(*self._state_.model[:3]), self._scale_, self._state_.seen)
 
     def _check_loaded(self) -> None:
-        d, q = self.n_features_in_, self.n_components
-        held = (0, 0) if self.constraint is None else (d, q)
-        require_shapes(self._reference_, [held[:1], held, held[:1], held, (3,)], "reference")
+        sizes = {"d": self.n_features_in_, "q": self.n_components}
+        self._check_compound_parameters(sizes["d"])
+        d, q = ("0", "0") if self.constraint is None else ("any d", "q")
+        expect_fields(self._reference_, Reference, sizes, mu=d, W=f"{d} {q}", F_mu=d, F_W=f"{d} {q}", scalars="any 3")
         if self._state_ is not None:
-            require_shapes(self._state_, [(d,), (d, q), (q, q), (d,), (d, q), (q, q), (5,), (d,)], "state")
-        waiting = (0 if self._state_ is not None else self._warmup_rows(), d)
-        require_shapes([self._buffer_, self._memory_], [waiting, (4,)], "first rows")
-        if not 0 <= self._buffered_ <= len(self._buffer_) or self._divergence_.shape != (3,):
-            raise ModelFileError("The file's counts do not fit its first rows.")
+            # The formulas kept as a paper prints them may leave the finite numbers.
+            expect_fields(
+                self._state_, State, sizes,
+                m="any d", S1="any d q", S2="any q q", mu="any d", W="any d q", M_inv="any q q",
+                scalars="any 5", seen="bool d",
+            )  # fmt: skip
+        waiting = 0 if self._state_ is not None else self._warmup_rows()
+        expect(self._buffer_, f"gaps {waiting} d", sizes, "the first rows")
+        expect(self._memory_, "any 4", sizes, "the change detector")
+        expect(self._changes_, "int64 c", sizes, "the changes")
+        expect(self._divergence_, "int64 3", sizes, "the divergence")
+        for count in (self._buffered_, self._n_rows_):
+            expect(count, int, sizes, "a number of rows")
+        expect(self._scale_, float, sizes, "the scale")
+        require(self._scale_ > 0 and self._buffered_ <= waiting, "its scale or its first rows")
+        require(type(self._ended_) is bool and np.ndim(self._label_) == 0, "its label")
         self._cache_ = {}

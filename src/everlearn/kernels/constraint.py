@@ -6,7 +6,7 @@
 import numpy as np
 
 from everlearn.kernels.jit import kernel
-from everlearn.kernels.ppca import fisher
+from everlearn.kernels.ppca import copy_matrix, copy_vector, fisher
 
 # What `scalars` of a state holds: rows learned, S0, noise variance, ln|M|, columns that were never observed.
 K, S0, SIGMA2, LOG_DET, UNSEEN = 0, 1, 2, 3, 4
@@ -33,8 +33,8 @@ def take_reference(body, state, reference, A):
     """Hold on to the parameters as they are, with their Fisher information."""
     _, _, _, mu, W, M_inv, scalars = state
     mu_ref, W_ref, F_mu, F_W, ref_scalars = reference
-    mu_ref[:] = mu
-    W_ref[:] = W
+    copy_vector(mu, mu_ref)
+    copy_matrix(W, W_ref)
     ref_scalars[F_SIGMA2] = fisher(W, scalars[SIGMA2], M_inv, body, A, F_mu, F_W)
     ref_scalars[REF_SIGMA2] = scalars[SIGMA2]
     ref_scalars[ACTIVE] = 1.0

@@ -29,7 +29,10 @@ from everlearn.kernels.constraint import (
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.linalg import symmetric_product
 from everlearn.kernels.ppca import (
+    copy_matrix,
+    copy_vector,
     has_gaps,
+    inverse_factor,
     invert_spd,
     latent,
     least_noise,
@@ -38,8 +41,8 @@ from everlearn.kernels.ppca import (
 )
 
 # What `options` holds.
-CENTRED, POLICY, PERIOD, PAPER, BODY, CLIP = 0, 1, 2, 3, 4, 5
-OPTIONS = 6
+CENTRED, EXPAND, POLICY, PERIOD, PAPER, BODY, CLIP = 0, 1, 2, 3, 4, 5, 6
+OPTIONS = 7
 # Policies of the reference.
 NONE, STEP, CLASS, EVERY, CHANGE = 0, 1, 2, 3, 4
 
@@ -130,18 +133,32 @@ def expect(x, g, centred, state, work):
 @kernel
 def solve_loadings(S1, S2, W, P, column):
     """W = S1 S2^-1."""
-    P[:] = S2
+    copy_matrix(S2, P)
     invert_spd(P, column)
     np.dot(S1, P, W)
 
 
 @kernel
-def maximise_alone(state, P, column, T):
-    """M-step: mu = m, W = S1 S2^-1; returns the noise variance (S0 - tr(S2 W'W))/d, equation 15 at this W."""
-    m, S1, S2, mu, W, _, scalars = state
-    solve_loadings(S1, S2, W, P, column)
+def expand_loadings(S1, S2, W, P):
+    """W = S1 S2^-1 K^(1/2) with K = S2: the M-step of the model with z ~ N(0, K), brought back to K = I.
+
+    The statistics become those of the new latent variable, S1 = W and S2 = I. Without this, a round of EM corrects the
+    length of an axis by no more than the share of the noise in its variance (Liu, Rubin and Wu, 1998).
+    """
+    inverse_factor(S2, P)
+    np.dot(S1, P, W)
+    copy_matrix(W, S1)
+    for i in range(S2.shape[0]):
+        for j in range(S2.shape[0]):
+            S2[i, j] = 1.0 if i == j else 0.0
+
+
+@kernel
+def unconstrained_step(state, T):
+    """Parameters that the M-step gives: fills mu and T = W'W, and returns (S0 - tr(S2 W'W))/d, equation 15."""
+    m, _, S2, mu, W, _, scalars = state
     np.dot(W.T, W, T)
-    mu[:] = m
+    copy_vector(m, mu)
     return (scalars[S0] - inner(S2, T)) / W.shape[0]
 
 
@@ -149,16 +166,23 @@ def maximise_alone(state, P, column, T):
 def maximise(beta, rates, options, state, reference, P, column, T, counts):
     """M-step, and R-step where there is a reference; fills W, mu and T = W'W and returns the noise variance."""
     _, S1, S2, _, W, _, _ = state
-    if reference[4][ACTIVE] == 0.0:
-        return maximise_alone(state, P, column, T)
-    if options[PAPER] == 0:
+    if options[EXPAND] != 0:
+        expand_loadings(S1, S2, W, P)
+    else:
         solve_loadings(S1, S2, W, P, column)
+    if reference[4][ACTIVE] == 0.0:
+        return unconstrained_step(state, T)
+    if options[PAPER] == 0:
         return proximal_step(beta, state, reference, column, T)
-    s = maximise_alone(state, P, column, T)
+    s = unconstrained_step(state, T)
     s = paper_step(beta, rates, options[CLIP] != 0, s, state, reference, counts)
     if np.isnan(s):
         counts[OVERFLOWED] += 1
-        return maximise_alone(state, P, column, T)
+        if options[EXPAND] != 0:
+            copy_matrix(S1, W)
+        else:
+            np.dot(S1, P, W)
+        return unconstrained_step(state, T)
     np.dot(W.T, W, T)
     return s
 
@@ -195,7 +219,7 @@ def settle(s, revivable, state, work, column, T, counts):
             if T[j, j] < DEAD * s:
                 revive(j, s, state, work, T)
                 break
-    M_inv[:] = T
+    copy_matrix(T, M_inv)
     for j in range(W.shape[1]):
         M_inv[j, j] += s
     scalars[SIGMA2] = s
@@ -302,6 +326,8 @@ def sum_rows(X, mu, W, s, M_inv, sum_y, sum_z, S1, S2):
     for t in range(X.shape[0]):
         observed, _ = latent(X[t], mu, W, s, M_inv, 0.0, work)
         total += accumulate(X[t], 1.0, 1.0, 1.0, W, s, M_inv, S1, S2, observed, work)
-        sum_y += work[0]
-        sum_z += work[1]
+        for i in range(d):
+            sum_y[i] += work[0][i]
+        for j in range(q):
+            sum_z[j] += work[1][j]
     return total

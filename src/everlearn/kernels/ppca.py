@@ -16,6 +16,21 @@ ROUNDING = 2.0**-104  # and as a share of the largest squared mean: the last bit
 TINY = 2.0**-200  # and where every value is zero
 
 
+# Loops, because an assignment to a slice compiles numba's text handling for its error message, which takes seconds.
+@kernel
+def copy_vector(source, target):
+    """Copy one array to another."""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@kernel
+def copy_matrix(source, target):
+    """Copy one matrix to another."""
+    for i in range(source.shape[0]):
+        copy_vector(source[i], target[i])
+
+
 @kernel
 def invert_spd(A, column):
     """Invert a symmetric positive definite A in place by sweeps; returns its log-determinant.
@@ -50,6 +65,30 @@ def invert_spd(A, column):
             A[i, j] = -A[i, j]
             A[j, i] = A[i, j]
     return log_det
+
+
+@kernel
+def inverse_factor(A, P):
+    """Upper triangular P with P P' = A^-1 for a symmetric positive definite A, which is destroyed.
+
+    A pivot that rounding has made too small is kept at JITTER of the mean diagonal.
+    """
+    q = A.shape[0]
+    least = JITTER * np.trace(A) / q
+    for i in range(q):
+        row = A[i]
+        for j in range(i + 1):
+            value = row[j]
+            for k in range(j):
+                value -= row[k] * A[j, k]
+            row[j] = value / A[j, j] if j < i else np.sqrt(max(value, least))
+    for j in range(q):
+        target = P[j]
+        for i in range(q):
+            value = 1.0 if i == j else 0.0
+            for k in range(j, i):
+                value -= A[i, k] * target[k]
+            target[i] = value / A[i, i] if i >= j else 0.0
 
 
 @kernel
