@@ -66,11 +66,19 @@ def test_present_module_is_returned():
     assert require("json.decoder", extra="plot") is sys.modules["json.decoder"]
 
 
+def imports_require(tree):
+    imports = (
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "everlearn.errors"
+    )
+    return any(alias.name == "require" for node in imports for alias in node.names)
+
+
 def requirements():
-    """Every call of `require` in the source: where it stands, the module and the extra that it names."""
+    """Every call of `everlearn.errors.require` in the source: its place, the module and the extra that it names."""
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "require":
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree) if imports_require(tree) else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "require":
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
                 yield (f"{path.name}:{node.lineno}", *(value.value for value in values))
 
