@@ -11,15 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import adaptive, change, incremental, joining, monitor, readout
+from everlearn.core import adaptive, change, incremental, monitor, readout
 from everlearn.core.change import PageHinkley
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
 from everlearn.core.incremental import Info, MixtureState, Settings
 from everlearn.core.monitor import Event
-from everlearn.errors import DivergenceWarning, InputError, MergeError
+from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
 from everlearn.estimators.mixture_loading import check_mixture
+from everlearn.estimators.mixture_merging import merged
 from everlearn.kernels.mixture import to_internal
 from everlearn.kernels.monitor import sample_rows
 
@@ -30,8 +31,6 @@ MAX_COMPONENTS = 200
 MAX_NUMBERS = 2**24
 # Under forgetting a component fades; below this count it is gone.
 FADED = 0.05
-# Spreads of one column in two models that differ by more than this are taken for different units.
-MAX_SCALE_RATIO = 1000.0
 
 
 class Warmup(NamedTuple):
@@ -437,56 +436,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     # -- merging and loading ----------------------------------------------------------------------
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        if method not in ("auto", "mean"):
-            raise MergeError(
-                f"method={method!r} does not apply to mixtures: their components are joined and then merged by their "
-                "moments. Use method='auto'."
-            )
-        parts = [model._settled() for model in (self, *others)]
-        frame = parts[0][1].frame
-        for _, constants in parts[1:]:
-            self._check_same_scale(frame, constants.frame)
-        shares = np.ones(len(parts)) if weights is None else np.asarray(weights) * len(parts) / np.sum(weights)
-        states = [joining.in_frame(state, constants.frame, frame) for state, constants in parts]
-        merged = self._unfitted()
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(merged, name, getattr(self, name))
-        merged._start(np.empty((0, self.n_features_in_)), whole=False)
-        merged._warmup_ = None
-        merged._state_ = joining.joined(states, shares, self.delta * frame.variance)
-        merged._settle(frame)
-        limit = merged._constants_.settings.max_components if n_components is None else n_components
-        merged._state_ = joining.within(merged._state_, limit)
-        merged._take_signals([self, *others])
-        return merged
-
-    def _check_same_scale(self, mine: Frame, theirs: Frame) -> None:
-        ratio = np.maximum(mine.scale / theirs.scale, theirs.scale / mine.scale)
-        if ratio.max() > MAX_SCALE_RATIO:
-            column = int(ratio.argmax())
-            name = getattr(self, "feature_names_in_", range(len(ratio)))[column]
-            raise MergeError(
-                f"Column {name!r} spreads over about {mine.scale[column]:.3g} in one model and "
-                f"{theirs.scale[column]:.3g} in another. Learn both in the same units, or give both the same scale=."
-            )
-
-    def _take_signals(self, models: list[Self]) -> None:
-        """Add up the totals of the merged models, and sample from their samples in proportion."""
-        if self._bank_ is not None:
-            self._bank_ = adaptive.init(self._state_)
-        self._monitor_.totals[:] = sum(model._monitor_.totals for model in models)
-        if self.second_look:
-            seen = np.array([model._sampled_ for model in models])
-            take = np.minimum(seen, np.floor(len(self._sample_) * seen / max(seen.sum(), 1)).astype(int))
-            rows = [
-                model._sample_[:n] * model._constants_.frame.scale / self._constants_.frame.scale
-                for model, n in zip(models, take, strict=True)
-                if n
-            ]
-            joint = np.concatenate([np.empty((0, self.n_features_in_)), *rows])
-            self._sample_[: len(joint)] = joint
-            self._sampled_ = int(seen.sum()) if len(joint) == len(self._sample_) else len(joint)
+        return merged(self, others, method=method, weights=weights, n_components=n_components)
 
     def _check_loaded(self) -> None:
         self._check_compound_parameters()
