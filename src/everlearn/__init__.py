@@ -9,14 +9,24 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from everlearn.core.change import PageHinkley as PageHinkley
+    from everlearn.core.constraint import Every as Every
+    from everlearn.core.constraint import NaturalConstraint as NaturalConstraint
+    from everlearn.core.constraint import OnChange as OnChange
+    from everlearn.core.schedules import PowerSchedule as PowerSchedule
     from everlearn.estimators.combine import merge as merge
     from everlearn.estimators.mixture import IncrementalGaussianMixture as IncrementalGaussianMixture
     from everlearn.estimators.persistence import load as load
     from everlearn.estimators.persistence import save as save
+    from everlearn.estimators.ppca import OnlinePPCA as OnlinePPCA
 
 _PUBLIC = {
+    "Every": "everlearn.core.constraint",
     "IncrementalGaussianMixture": "everlearn.estimators.mixture",
+    "NaturalConstraint": "everlearn.core.constraint",
+    "OnChange": "everlearn.core.constraint",
+    "OnlinePPCA": "everlearn.estimators.ppca",
     "PageHinkley": "everlearn.core.change",
+    "PowerSchedule": "everlearn.core.schedules",
     "load": "everlearn.estimators.persistence",
     "merge": "everlearn.estimators.combine",
     "save": "everlearn.estimators.persistence",

@@ -138,11 +138,11 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     >>> from everlearn import IncrementalGaussianMixture
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
-    >>> model = IncrementalGaussianMixture(beta=0.001).fit(X)
-    >>> model.n_components_
-    2
-    >>> model.score_samples([[0.0, 0.0]]).round(1)
-    array([-2.5])
+    >>> model = IncrementalGaussianMixture().fit(rng.permutation(X))
+    >>> model.score_samples([[0.0, 0.0], [9.0, 9.0], [4.5, 4.5]]).round(1)
+    array([ -2.5,  -2.6, -11.3])
+    >>> model.weights_[:2].round(2)
+    array([0.5 , 0.49])
     """
 
     _allow_nan: ClassVar[bool] = True
