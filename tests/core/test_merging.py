@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive
 from everlearn.core import merging
 from everlearn.core.gaussian import Gaussian, kl
-from everlearn.core.merging import PPCA, Component, LowRank
+from everlearn.core.merging import PPCA, LowRank
 from everlearn.errors import InputError, MergeError
 
 seeds = st.integers(0, 2**32 - 1)
@@ -195,7 +195,7 @@ def learned(X, weights, initial_variance):
         w, e = p / n, x - mean
         S = (1 - w) * S + w * (1 - w) * np.outer(e, e)
         mean = mean + w * e
-    return Component(n, mean, S)
+    return n, mean, S
 
 
 @given(seeds, dimensions, st.integers(1, 4), st.booleans())
@@ -205,16 +205,27 @@ def test_merged_parts_are_one_pass_over_all(seed, D, parts, diagonal):
     initial = rng.gamma(1.0, size=D) + 0.01
     cuts = np.sort(rng.choice(np.arange(1, 20), parts - 1, replace=False))
     pieces = [learned(x, w, initial) for x, w in zip(np.split(X, cuts), np.split(p, cuts), strict=True)]
-    whole = learned(X, p, initial)
+    n, means, S = (np.array(values) for values in zip(*pieces, strict=True))
+    total, mean, whole = learned(X, p, initial)
     if diagonal:
-        pieces, whole = ([Component(n, m, np.diagonal(S)) for n, m, S in c] for c in (pieces, [whole]))
-        whole = whole[0]
-    merged = merging.merge_components(pieces, initial)
-    assert merged.n == pytest.approx(whole.n, rel=1e-12)
-    np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-10)
-    np.testing.assert_allclose(merged.covariance, whole.covariance, rtol=1e-10, atol=1e-10)
-    other_way = merging.merge_components(pieces[::-1], initial)
-    np.testing.assert_allclose(other_way.covariance, merged.covariance, rtol=1e-10, atol=1e-12)
+        S, whole = np.einsum("kii->ki", S).copy(), np.diagonal(whole)
+    matched = merging.mean_imm(n, means, S)
+    labels = np.zeros(parts, dtype=np.intp)
+    once = merging.prior_counted_once(
+        n.sum(keepdims=True), matched.covariance[None], np.tile(initial, (parts, 1)), labels
+    )
+    assert n.sum() == pytest.approx(total, rel=1e-12)
+    np.testing.assert_allclose(matched.mean, mean, rtol=1e-10)
+    np.testing.assert_allclose(once[0], whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", ["full", "diagonal"])
+def test_priors_that_are_not_there_are_not_taken_off(shape):
+    """Two components of ten samples that hold less than one prior between them: lowering would cost definiteness."""
+    S = 0.05 * (np.eye(2) if shape == "full" else np.ones(2))
+    priors = np.ones((2, 2))
+    once = merging.prior_counted_once(np.array([20.0]), S[None], priors, np.zeros(2, dtype=np.intp))
+    np.testing.assert_array_equal(once[0], S)
 
 
 # -- PPCA -------------------------------------------------------------------------------------------

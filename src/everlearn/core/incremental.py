@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from everlearn.core.gaussian import regression, whiten
+from everlearn.core.merging import prior_counted_once
 from everlearn.core.mixture import Mixture, log_joint
-from everlearn.core.reduction import reduce_greedy
+from everlearn.core.reduction import Greedy, reduce_greedy
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
 
@@ -150,14 +151,22 @@ def make_room(state: MixtureState, settings: Settings) -> MixtureState:
         return _with_capacity(state, min(max(2 * K, 4), settings.max_components))
     if settings.max_merge_cost > 0:
         return compact(state, settings)
-    return merged_to(state, max_cost=0.0, max_components=K - 1)
+    return merged_to(state, max_cost=0.0, max_components=K - 1, priors=creation_priors(K, settings))
 
 
 def compact(state: MixtureState, settings: Settings) -> MixtureState:
     """Merge all pairs that cost little, and on to half the allowed components if that is not enough."""
     cost = settings.max_merge_cost * bic_penalty(state)
-    state = merged_to(state, max_cost=cost, max_components=max(settings.max_components // 2, 1))
+    limit, priors = max(settings.max_components // 2, 1), creation_priors(state.n_components, settings)
+    state = merged_to(state, max_cost=cost, max_components=limit, priors=priors)
     return state._replace(compacted_at=state.n_rows)
+
+
+def creation_priors(n_components: int, settings: Settings) -> Array | None:
+    """What each component holds of its creation prior, (K, D); None if forgetting or the printed update changes it."""
+    if settings.forgetting < 1.0 or settings.paper:
+        return None
+    return np.tile(settings.initial_variance, (n_components, 1))
 
 
 def bic_penalty(state: MixtureState) -> float:
@@ -168,14 +177,27 @@ def bic_penalty(state: MixtureState) -> float:
     return float(0.5 * (1 + D + shape) * np.log(n))
 
 
-def merged_to(state: MixtureState, *, max_cost: float, max_components: int) -> MixtureState:
-    """Merge the cheapest pairs: all that cost up to `max_cost`, and more until `max_components` are left."""
+def merged_to(
+    state: MixtureState, *, max_cost: float, max_components: int, priors: Array | None = None
+) -> MixtureState:
+    """Merge the cheapest pairs: all that cost up to `max_cost`, and more until `max_components` are left.
+
+    Merged components hold their creation `priors` (K, D) once, if these are given.
+    """
     K = state.n_components
-    counts, means, covariances, labels = reduce_greedy(
+    greedy = reduce_greedy(
         state.counts[:K], state.means[:K], covariances_of(state), max_cost=max_cost, max_components=max_components
     )
+    return regrouped(state, greedy, priors)
+
+
+def regrouped(state: MixtureState, groups: Greedy, priors: Array | None = None) -> MixtureState:
+    """The state with its components merged into `groups`, which hold their creation `priors` once."""
+    counts, means, covariances, labels = groups
+    if priors is not None:
+        covariances = prior_counted_once(counts, covariances, priors, labels)
     ages = np.zeros(len(counts))
-    np.maximum.at(ages, labels, state.ages[:K])
+    np.maximum.at(ages, labels, state.ages[: state.n_components])
     merged = from_components(counts, means, covariances, ages, capacity=len(state.counts))
     return merged._replace(n_rows=state.n_rows, compacted_at=state.compacted_at)
 

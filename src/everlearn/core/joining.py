@@ -1,4 +1,4 @@
-"""Mixtures learned apart, joined into one."""
+"""Mixtures learned apart, joined into one, and mixtures with fewer components."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core.frame import Frame
-from everlearn.core.incremental import MixtureState, covariances_of, from_components, merged_to
-from everlearn.core.merging import Component, merge_components
+from everlearn.core import reduction
+from everlearn.core.frame import Frame, frame_of_spread
+from everlearn.core.incremental import MixtureState, mixture_of, regrouped
+from everlearn.core.mixture import Mixture
+from everlearn.core.reduction import Greedy
 
 Array = NDArray[np.float64]
+
+
+def pooled_frame(frames: Sequence[Frame], n_rows: Array) -> Frame:
+    """Frame of all rows together, from the frames of parts of them."""
+    if all(np.array_equal(a, b) for frame in frames[1:] for a, b in zip(frames[0], frame, strict=True)):
+        return frames[0]
+    share = np.asarray(n_rows, dtype=np.float64) / np.sum(n_rows)
+    scale = np.max([frame.scale for frame in frames], axis=0)
+    centres = np.array([frame.centre * (frame.scale / scale) for frame in frames])
+    variances = np.array([frame.variance * (frame.scale / scale) ** 2 for frame in frames])
+    centre = share @ centres
+    variance = share @ (variances + (centres - centre) ** 2)
+    return frame_of_spread(np.sqrt(variance) * scale, centre * scale)
 
 
 def in_frame(state: MixtureState, old: Frame, new: Frame) -> MixtureState:
@@ -25,14 +40,8 @@ def in_frame(state: MixtureState, old: Frame, new: Frame) -> MixtureState:
     )
 
 
-def joined(states: Sequence[MixtureState], shares: Array, initial_variance: Array) -> MixtureState:
-    """All components of all states side by side, the counts of state i times shares[i].
-
-    When each state is a single component, the result is one component that has learned what all of them have, its
-    creation prior counted once.
-    """
-    if all(state.n_components == 1 for state in states) and np.all(shares == 1.0):
-        return _joined_single(states, initial_variance)
+def joined(states: Sequence[MixtureState], shares: Array) -> MixtureState:
+    """All components of all states side by side, the counts of state i times shares[i]."""
     weighed = [s._replace(counts=s.counts * share) for s, share in zip(states, shares, strict=True)]
     means, precisions, log_dets, counts, ages = (
         np.concatenate([array[: s.n_components] for s, array in zip(weighed, arrays, strict=True)])
@@ -42,16 +51,13 @@ def joined(states: Sequence[MixtureState], shares: Array, initial_variance: Arra
     return MixtureState(means, precisions, log_dets, counts, ages, len(counts), n_rows, 0)
 
 
-def _joined_single(states: Sequence[MixtureState], initial_variance: Array) -> MixtureState:
-    parts = [Component(float(s.counts[0]), s.means[0], covariances_of(s)[0]) for s in states]
-    whole = merge_components(parts, initial_variance)
-    ages = np.array([max(float(s.ages[0]) for s in states)])
-    state = from_components(np.array([whole.n]), whole.mean[None], whole.covariance[None], ages)
-    return state._replace(n_rows=sum(s.n_rows for s in states))
-
-
-def within(state: MixtureState, max_components: int) -> MixtureState:
-    """The state with at most `max_components`, by the cheapest merges."""
-    if state.n_components <= max_components:
+def reduced(state: MixtureState, n_components: int, priors: Array | None = None) -> MixtureState:
+    """The state with at most `n_components`: merged greedily, then refined (see `everlearn.core.reduction`)."""
+    if state.n_components <= n_components:
         return state
-    return merged_to(state, max_cost=0.0, max_components=max_components)
+    f = mixture_of(state)
+    greedy = reduction.reduce_greedy(*f, n_components=n_components)
+    g, labels, _ = reduction.refine(f, Mixture(*greedy[:3]), greedy.labels)
+    counts = np.zeros(n_components)
+    np.add.at(counts, labels, state.counts[: state.n_components])
+    return regrouped(state, Greedy(counts, g.means, g.covariances, labels), priors)

@@ -1,4 +1,4 @@
-"""Merging what several models know: Gaussian posteriors, component statistics, PPCA models, latent axes.
+"""Merging what several models know: Gaussian posteriors, creation priors, PPCA models, latent axes.
 
 Three rules join Gaussian posteriors f_i = N(mu_i, Sigma_i): `mean_imm` (moment matching, the g that minimises
 sum_i a_i KL(f_i, g)), `mode_imm` (the log-linear pool), and `bayes` (posteriors from independent data under one prior).
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.core.gaussian import Array, Gaussian, inverse, moment_match
+from everlearn.core.gaussian import Array, Gaussian, Indices, inverse, moment_match
 from everlearn.errors import InputError, MergeError
 
 _EPSILON = 4.0 * float(np.finfo(np.float64).eps)
@@ -30,14 +30,6 @@ class LowRank(NamedTuple):
     mean: Array  # (D,)
     factor: Array  # V, (D, r)
     noise: Array  # (D,)
-
-
-class Component(NamedTuple):
-    """A mixture component as it is learned."""
-
-    n: float  # accumulated posterior, its count of samples
-    mean: Array  # (D,)
-    covariance: Array  # (D, D) or (D,)
 
 
 class PPCA(NamedTuple):
@@ -125,20 +117,22 @@ def compress(model: LowRank, rank: int) -> LowRank:
     return LowRank(model.mean, kept, model.noise + lost)
 
 
-def merge_components(components: Sequence[Component], initial_variance: Array) -> Component:
-    """One component that has learned what all of them have, as in one pass over all their samples.
+def prior_counted_once(counts: Array, covariances: Array, priors: Array, labels: Indices) -> Array:
+    """Covariances of merged components that hold the creation prior once, as after one pass over all their samples.
 
-    Each holds ``n Sigma = diag(initial_variance) + scatter``; the merged one has the creation prior once:
-    ``n Sigma = sum n_i (Sigma_i + (mu_i - mu)(mu_i - mu)') - (k - 1) diag(initial_variance)``. It is exact without
-    forgetting.
+    Component i was merged into labels[i] by its moments. It held ``n_i Sigma_i = diag(priors_i) + scatter``; of the sum
+    of the priors their mean is kept. Exact without forgetting. A covariance that would be left with less than half of
+    it cannot have come about so, and stays as it is.
     """
-    counts = np.array([c.n for c in components])
-    mean, covariance = moment_match(
-        counts, np.stack([c.mean for c in components]), np.stack([c.covariance for c in components])
-    )
-    total = float(counts.sum())
-    copies = (len(components) - 1) * np.broadcast_to(initial_variance, mean.shape) / total
-    return Component(total, mean, covariance - (copies if covariance.ndim == 1 else np.diag(copies)))
+    total = np.zeros((len(counts), priors.shape[1]))
+    np.add.at(total, labels, priors)
+    once = total / np.bincount(labels, minlength=len(counts))[:, None]
+    copies = (total - once) / counts[:, None]
+    lowered = covariances - (copies if covariances.ndim == 2 else copies[:, :, None] * np.eye(copies.shape[1]))
+    merged = np.flatnonzero(np.any(copies > 0.0, axis=1))
+    kept = [j for j in merged if not _holds(lowered[j], 0.5 * once[j] / counts[j])]
+    lowered[kept] = covariances[kept]
+    return lowered
 
 
 def merge_ppca(weights: Array, models: Sequence[PPCA], n_latent: int | None = None) -> PPCA:
@@ -192,6 +186,18 @@ def _from_natural(reference: Array, total: Array, pull: Array) -> Gaussian:
     """Gaussian with precision `total` and mean reference + total^-1 pull."""
     covariance = inverse(total)
     return Gaussian(reference + covariance @ pull, covariance)
+
+
+def _holds(covariance: Array, variances: Array) -> bool:
+    """Whether a covariance (or variances) exceeds diag(variances) in every direction."""
+    if covariance.ndim == 1:
+        return bool(np.all(covariance > variances))
+    scale = np.sqrt(variances)
+    try:
+        np.linalg.cholesky(covariance / scale / scale[:, None] - np.eye(len(scale)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _is_definite(matrix: Array, size: Array) -> bool:
