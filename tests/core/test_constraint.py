@@ -133,7 +133,7 @@ def test_the_proximal_step_minimises_its_objective(seed, beta):
     reference = constraint.take(ppca.ready(PPCA(rng.normal(size=d), rng.normal(size=(d, q)), 0.8)))
     s, m, S1, S2 = 0.5, state.m.copy(), state.S1.copy(), np.diag(rng.uniform(0.5, 2.0, q))
     state.S2[:] = S2
-    state.W[:] = S1 @ np.linalg.inv(S2)
+    V = np.ascontiguousarray(S1 @ np.linalg.inv(S2))
     S0 = state.S0
 
     def objective(theta):
@@ -148,7 +148,9 @@ def test_the_proximal_step_minimises_its_objective(seed, beta):
             * (np.sum(reference.F_mu * (mu - reference.mu) ** 2) + np.sum(reference.F_W * (W - reference.W) ** 2))
         )
 
-    found_s = online_em.kernels.proximal_step(beta, tuple(state[:7]), tuple(reference), np.empty(q), np.empty((q, q)))
+    found_s = online_em.kernels.proximal_step(
+        beta, V, tuple(state[:7]), tuple(reference), np.empty(q), np.empty((q, q))
+    )
     result = minimize(
         lambda t: objective(np.append(t, s))[0] / (2 * s) + penalty(*objective(np.append(t, s))[1:3]),
         np.zeros(d + d * q),

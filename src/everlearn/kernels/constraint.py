@@ -65,8 +65,8 @@ def pull_mean(m, mu, s, beta, reference):
 
 
 @kernel
-def pull_loadings(S1, W, weights, W_ref, F_W):
-    """Proximal step of W: each entry a mean of the M-step's and the reference's, weighted by the curvatures.
+def pull_loadings(V, S1, weights, reference, W):
+    """Proximal step of W: each entry a mean of the M-step's V and the reference's, weighted by the curvatures.
 
     The share of the reference is t F/(1 + t F), t = s beta / S2_jj in `weights`. Returns tr(S1 W').
     """
@@ -75,53 +75,64 @@ def pull_loadings(S1, W, weights, W_ref, F_W):
     tiled = np.empty(length)
     for e in range(length):
         tiled[e] = weights[e % q]
-    w, r, f, s1 = W.ravel(), W_ref.ravel(), F_W.ravel(), S1.ravel()
+    v, s1, r, f, w = V.ravel(), S1.ravel(), reference[1].ravel(), reference[3].ravel(), W.ravel()
     cross = 0.0
     for start in range(0, d * q, length):
-        stop = min(start + length, d * q)
-        cross += pull(w[start:stop], r[start:stop], f[start:stop], s1[start:stop], tiled)
+        end = min(start + length, d * q)
+        cross += pull(v[start:end], s1[start:end], r[start:end], f[start:end], tiled, w[start:end])
     return cross
 
 
 @kernel
-def pull(w, r, f, s1, weights):
-    """Move w towards r by shares t f/(1 + t f); returns s1.w."""
+def pull(v, s1, r, f, weights, w):
+    """Fill w with v moved towards r by shares t f/(1 + t f); returns s1.w."""
     cross = 0.0
     for e in range(w.shape[0]):
         t = weights[e] * f[e]
-        w[e] += t / (1.0 + t) * (r[e] - w[e])
-        cross += s1[e] * w[e]
+        value = v[e] + t / (1.0 + t) * (r[e] - v[e])
+        w[e] = value
+        cross += s1[e] * value
     return cross
 
 
 @kernel
 def pull_noise(A, d, beta, reference_scalars):
-    """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*, by bisection."""
+    """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*.
+
+    By Newton's method, kept inside the bracket by bisection.
+    """
     s_ref = reference_scalars[REF_SIGMA2]
     strength = 2.0 * beta * reference_scalars[F_SIGMA2]
     low, high = min(A / d, s_ref), max(A / d, s_ref)
+    v = 0.5 * (low + high)
     for _ in range(60):
-        v = 0.5 * (low + high)
-        if A - d * v - strength * v * v * (v - s_ref) > 0.0:
+        value = A - d * v - strength * v * v * (v - s_ref)
+        if value > 0.0:
             low = v
         else:
             high = v
-    return 0.5 * (low + high)
+        last = v
+        v += value / (d + strength * v * (3.0 * v - 2.0 * s_ref))
+        if not low < v < high:
+            v = 0.5 * (low + high)
+        if abs(v - last) <= 1e-15 * v:
+            break
+    return v
 
 
 @kernel
-def proximal_step(beta, state, reference, column, T):
+def proximal_step(beta, V, state, reference, column, T):
     """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference; returns the noise variance.
 
-    In W, Q is taken with the diagonal of its curvature S2/s, just as F is a diagonal; at a fixed point of EM S2 is the
-    identity, and nothing is lost.
+    V are the loadings of the M-step. In W, Q is taken with the diagonal of its curvature S2/s, just as F is a diagonal;
+    after parameter expansion S2 is the identity, and nothing is lost.
     """
     m, S1, S2, mu, W, _, scalars = state
     s = scalars[SIGMA2]
     square = pull_mean(m, mu, s, beta, reference)
     for j in range(W.shape[1]):
         column[j] = min(s * beta / S2[j, j], STRONGEST)
-    cross = pull_loadings(S1, W, column, reference[1], reference[3])
+    cross = pull_loadings(V, S1, column, reference, W)
     np.dot(W.T, W, T)
     A = scalars[S0] + square - 2.0 * cross + inner(S2, T)
     return pull_noise(max(A, 0.0), W.shape[0], beta, reference[4])

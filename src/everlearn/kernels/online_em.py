@@ -131,58 +131,50 @@ def expect(x, g, centred, state, work):
 
 
 @kernel
-def solve_loadings(S1, S2, W, P, column):
-    """W = S1 S2^-1."""
+def solve_loadings(S1, S2, P, column, V):
+    """V = S1 S2^-1."""
     copy_matrix(S2, P)
     invert_spd(P, column)
-    np.dot(S1, P, W)
+    np.dot(S1, P, V)
 
 
 @kernel
-def expand_loadings(S1, S2, W, P):
-    """W = S1 S2^-1 K^(1/2) with K = S2: the M-step of the model with z ~ N(0, K), brought back to K = I.
+def expand_loadings(S1, S2, P, V):
+    """V = S1 S2^-1 K^(1/2) with K = S2: the M-step of the model with z ~ N(0, K), brought back to K = I.
 
-    The statistics become those of the new latent variable, S1 = W and S2 = I. Without this, a round of EM corrects the
+    In terms of the new latent variable the statistics are S1 = V and S2 = I. Without this, a round of EM corrects the
     length of an axis by no more than the share of the noise in its variance (Liu, Rubin and Wu, 1998).
     """
     inverse_factor(S2, P)
-    np.dot(S1, P, W)
-    copy_matrix(W, S1)
+    np.dot(S1, P, V)
     for i in range(S2.shape[0]):
         for j in range(S2.shape[0]):
             S2[i, j] = 1.0 if i == j else 0.0
 
 
 @kernel
-def unconstrained_step(state, T):
-    """Parameters that the M-step gives: fills mu and T = W'W, and returns (S0 - tr(S2 W'W))/d, equation 15."""
+def unconstrained_step(V, state, T):
+    """Parameters that the M-step gives: mu = m, W = V; returns the noise variance (S0 - tr(S2 W'W))/d, eq. 15."""
     m, _, S2, mu, W, _, scalars = state
-    np.dot(W.T, W, T)
     copy_vector(m, mu)
+    copy_matrix(V, W)
+    np.dot(W.T, W, T)
     return (scalars[S0] - inner(S2, T)) / W.shape[0]
 
 
 @kernel
-def maximise(beta, rates, options, state, reference, P, column, T, counts):
-    """M-step, and R-step where there is a reference; fills W, mu and T = W'W and returns the noise variance."""
-    _, S1, S2, _, W, _, _ = state
-    if options[EXPAND] != 0:
-        expand_loadings(S1, S2, W, P)
-    else:
-        solve_loadings(S1, S2, W, P, column)
+def maximise(beta, rates, options, V, state, reference, column, T, counts):
+    """Parameters from the M-step's loadings V, held to the reference if there is one; returns the noise variance."""
+    W = state[4]
     if reference[4][ACTIVE] == 0.0:
-        return unconstrained_step(state, T)
+        return unconstrained_step(V, state, T)
     if options[PAPER] == 0:
-        return proximal_step(beta, state, reference, column, T)
-    s = unconstrained_step(state, T)
+        return proximal_step(beta, V, state, reference, column, T)
+    s = unconstrained_step(V, state, T)
     s = paper_step(beta, rates, options[CLIP] != 0, s, state, reference, counts)
     if np.isnan(s):
         counts[OVERFLOWED] += 1
-        if options[EXPAND] != 0:
-            copy_matrix(S1, W)
-        else:
-            np.dot(S1, P, W)
-        return unconstrained_step(state, T)
+        return unconstrained_step(V, state, T)
     np.dot(W.T, W, T)
     return s
 
@@ -292,13 +284,14 @@ def learn_rows(
     `marks` says before which rows a class ended, `taken` is filled with those before which a reference was taken.
     """
     d, q = W.shape
-    state = (m, S1, S2, mu, W, M_inv, scalars)
     reference = (mu_ref, W_ref, F_mu, F_W, ref_scalars)
     work = workspace(d, q, has_gaps(X))
-    P, T, column, A = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty_like(W_ref)
-    centred = options[CENTRED] != 0
+    P, T, column, A, V = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty_like(W_ref), np.empty((d, q))
+    centred, expand = options[CENTRED] != 0, options[EXPAND] != 0
+    kept_S1, swapped = S1, False
     for t in range(X.shape[0]):
         x = X[t]
+        state = (m, S1, S2, mu, W, M_inv, scalars)
         empty = count_observed(x) == 0
         taken[t] = marks[t] or (not empty and is_due(x, options, state, work, memory, detector))
         if taken[t]:
@@ -309,9 +302,17 @@ def learn_rows(
         if scalars[UNSEEN] > 0.0:
             meet_columns(x, seen, state)
         expect(x, rates[GAIN] * scalars[K] ** -rates[GAIN_EXPONENT], centred, state, work)
+        if expand:
+            expand_loadings(S1, S2, P, V)
+            S1, V, swapped = V, S1, not swapped
+        else:
+            solve_loadings(S1, S2, P, column, V)
+        state = (m, S1, S2, mu, W, M_inv, scalars)
         beta = rates[STRENGTH] * scalars[K] ** -rates[STRENGTH_EXPONENT]
-        s = maximise(beta, rates, options, state, reference, P, column, T, counts)
+        s = maximise(beta, rates, options, S1 if expand else V, state, reference, column, T, counts)
         settle(s, centred, state, work, column, T, counts)
+    if swapped:
+        copy_matrix(S1, kept_S1)
 
 
 @kernel
