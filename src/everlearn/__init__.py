@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from everlearn.estimators.persistence import load as load
     from everlearn.estimators.persistence import save as save
     from everlearn.estimators.ppca import OnlinePPCA as OnlinePPCA
+    from everlearn.estimators.shape import merge_unimodal as merge_unimodal
+    from everlearn.estimators.shape import modes as modes
+    from everlearn.estimators.shape import reduce as reduce
+    from everlearn.estimators.shape import ridgeline as ridgeline
 
 _PUBLIC = {
     "Every": "everlearn.core.constraint",
@@ -29,6 +33,10 @@ _PUBLIC = {
     "PowerSchedule": "everlearn.core.schedules",
     "load": "everlearn.estimators.persistence",
     "merge": "everlearn.estimators.combine",
+    "merge_unimodal": "everlearn.estimators.shape",
+    "modes": "everlearn.estimators.shape",
+    "reduce": "everlearn.estimators.shape",
+    "ridgeline": "everlearn.estimators.shape",
     "save": "everlearn.estimators.persistence",
 }
 _MODULES = ("checks", "errors")

@@ -43,6 +43,7 @@ __all__ = [
     "responsibilities",
     "sample",
     "squared_distances",
+    "variances",
     "whitenings",
 ]
 
@@ -69,6 +70,13 @@ class Imputation(NamedTuple):
 
     mean: Array  # (n, D)
     std: Array  # (n, D)
+
+
+def variances(mixture: Mixture) -> Array:
+    """Variance of every column in every component, (K, D)."""
+    if mixture.is_diagonal:
+        return mixture.covariances
+    return np.asarray(np.diagonal(mixture.covariances, axis1=1, axis2=2))
 
 
 def whitenings(mixture: Mixture) -> Whitening:

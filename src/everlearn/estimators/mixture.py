@@ -219,6 +219,56 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         """
         return cls(**{"delta": 0.5, "beta": 2e-6, "merging": False, **parameters})
 
+    @classmethod
+    def from_sklearn(cls, mixture: Any, *, n_samples: float, **parameters: Any) -> Self:
+        """Return a mixture that knows what a fitted scikit-learn mixture does, and goes on learning.
+
+        Parameters
+        ----------
+        mixture : sklearn.mixture.GaussianMixture
+            A fitted mixture with covariances of any type.
+        n_samples : float
+            Number of rows that it was fitted to; says how much new rows change.
+        **parameters
+            Parameters of the new model.
+
+        Returns
+        -------
+        IncrementalGaussianMixture
+            A mixture with the same densities.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> from sklearn.mixture import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(500, 2))
+        >>> batch = GaussianMixture(3, random_state=0).fit(X)
+        >>> model = IncrementalGaussianMixture.from_sklearn(batch, n_samples=500)
+        >>> bool(np.allclose(model.score_samples(X), batch.score_samples(X)))
+        True
+        >>> model.partial_fit(X + 9.0).n_samples_seen_
+        1000
+        """
+        from everlearn.estimators.interchange import from_sklearn
+
+        return from_sklearn(cls, mixture, n_samples, parameters)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn mixture with the same densities.
+
+        It has all components that densities are answered from, more than one sees in `means_`; for fewer, see
+        :func:`everlearn.reduce`.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            A fitted mixture.
+        """
+        from everlearn.estimators.interchange import to_sklearn
+
+        return to_sklearn(self)
+
     # -- learning ---------------------------------------------------------------------------------
 
     def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
