@@ -43,7 +43,8 @@ def covariance(mixture: ConditionalMixture) -> Array:
     E = mixture.means - mean(mixture)[:, None, :]
     between = np.swapaxes(E, 1, 2) @ (mixture.weights[:, :, None] * E)
     T = mixture.means.shape[2]
-    within = np.einsum("nk,nkst->nst", mixture.weights, np.broadcast_to(_full(mixture), (*mixture.means.shape, T)))
+    matrices = np.broadcast_to(full_covariances(mixture), (*mixture.means.shape, T))
+    within = np.einsum("nk,nkst->nst", mixture.weights, matrices)
     return np.asarray(within + between)
 
 
@@ -105,7 +106,7 @@ def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Arr
     return np.asarray(mixture.means[row, labels] + (factors @ Z[..., None])[..., 0])
 
 
-def _full(mixture: ConditionalMixture) -> Array:
+def full_covariances(mixture: ConditionalMixture) -> Array:
     """Covariances as matrices, (K, T, T) or (n, K, T, T)."""
     if mixture.covariances.ndim > 2:
         return mixture.covariances

@@ -210,7 +210,7 @@ class StreamEstimator(BaseEstimator):
             self._check_started()
         rows = as_rows(X)
         if first_invalid(rows, self._allow_nan) >= 0:
-            self._refuse_cell(rows, _column_names(X))
+            self._refuse_cell(rows, column_names(X))
         validate_data(self, X, reset=first, skip_check_array=True)
         return rows
 
@@ -280,8 +280,8 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"sample_weight must be positive and finite, not zero or negative; row {row} has the weight {weights[row]}. "
-            "Leave out rows that should not count."
+            f"sample_weight must be positive and finite, not zero or negative; row {row} has the weight "
+            f"{weights[row]}. Leave out rows that should not count."
         )
     return weights
 
@@ -295,7 +295,7 @@ def _check_merge_weights(weights: ArrayLike, n_models: int) -> NDArray[np.float6
 
 def _first_text(X: Any) -> tuple[int, Any, Any] | None:
     """Row, column and value of the first cell that cannot be read as a number."""
-    names = _column_names(X)
+    names = column_names(X)
     try:
         cells = np.asarray(X, dtype=object)
     except ValueError:
@@ -311,7 +311,7 @@ def _first_text(X: Any) -> tuple[int, Any, Any] | None:
     return None
 
 
-def _column_names(X: Any) -> list[Any] | None:
+def column_names(X: Any) -> list[Any] | None:
     """Names of the columns of a table, where it has them; Arrow calls them differently."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     return None if names is None else list(names)

@@ -1,4 +1,4 @@
-"""What a Gaussian mixture answers: densities, components, novelty, samples, and any columns from any others."""
+"""What a Gaussian mixture answers about whole rows: densities, components, novelty, samples."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from everlearn.core import incremental
 from everlearn.core import mixture as mixtures
 from everlearn.core.incremental import MixtureState
 from everlearn.errors import InputError
+from everlearn.estimators.conditioning import LIMIT as LIMIT
+from everlearn.estimators.conditioning import MixtureConditioning
 from everlearn.kernels.mixture import to_internal
 
 if TYPE_CHECKING:
@@ -20,11 +22,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-# Beyond this many scales a value is kept at the limit, so that its square stays finite.
-LIMIT = 1e60
 
-
-class MixtureAnswers:
+class MixtureAnswers(MixtureConditioning):
     """Questions to a mixture; the estimator provides `_answer` and `_readout`."""
 
     if TYPE_CHECKING:
