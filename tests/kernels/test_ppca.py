@@ -54,7 +54,7 @@ def test_the_loop_equals_its_twin(policy, gaps):
     twin = naive.OnlineEM(*model, 10, gain, form="proximal" if con else None, strength=strength)
     state, reference = online_em.init(model, 10), constraint.no_reference(4, 2)
     marks = np.arange(40) == 20 if policy == "class" else np.zeros(40, dtype=bool)
-    info = online_em.learn(state, X, online_em.settings(gain, con), reference, marks, np.zeros(4))
+    state, info = online_em.learn(state, X, online_em.settings(gain, con), reference, marks, np.zeros(4))
     for x, taken in zip(X, info.taken, strict=True):
         if taken:
             twin.take_reference()

@@ -201,17 +201,20 @@ def learn(
     reference: Reference | None = None,
     marks: Flags | None = None,
     memory: Array | None = None,
-) -> Info:
-    """Learn the rows of X in order, changing the arrays of `state`, `reference` and `memory` in place.
+    room: Array | None = None,
+) -> tuple[State, Info]:
+    """Learn the rows of X in order; the arrays of `state`, `reference` and `memory` are changed in place.
 
-    `marks` says before which rows a class ended; `memory` is the change detector's.
+    `marks` says before which rows a class ended, `memory` is the change detector's, and `room` is space for another S1,
+    with which the returned state may have exchanged its own.
     """
     taken = np.zeros(len(X), dtype=np.bool_)
     marks = np.zeros(len(X), dtype=np.bool_) if marks is None else marks
     reference = no_reference(0, 0) if reference is None else reference
     memory = np.zeros(4) if memory is None else memory
+    room = np.empty_like(state.S1) if room is None else room
     counts = np.zeros(layout.COUNTS, dtype=np.int64)
-    kernels.learn_rows(
-        X, marks, *state, *reference, settings.rates, settings.options, memory, settings.detector, counts, taken
+    swapped = kernels.learn_rows(
+        X, marks, *state, *reference, settings.rates, settings.options, memory, settings.detector, counts, taken, room
     )
-    return Info(counts, taken)
+    return (state._replace(S1=room) if swapped else state), Info(counts, taken)

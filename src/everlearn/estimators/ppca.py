@@ -101,7 +101,7 @@ class OnlinePPCA(PPCAFace):
     array([[3., 4., 0.]])
     """
 
-    _transient: ClassVar[tuple[str, ...]] = (*PPCAFace._transient, "_settings_")
+    _transient: ClassVar[tuple[str, ...]] = (*PPCAFace._transient, "_settings_", "_room_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [PowerSchedule, Interval(Real, 0, 1, closed="right")],
@@ -309,13 +309,21 @@ class OnlinePPCA(PPCAFace):
         ends[0] |= self._ended_
         self._ended_ = False
         internal = to_internal(X, self._inverse_scale(), LIMIT)
-        info = online_em.learn(self._state_, internal, self._settings(), self._reference_, ends, self._memory_)
+        S1, room = self._state_.S1, self._room()
+        self._state_, info = online_em.learn(
+            self._state_, internal, self._settings(), self._reference_, ends, self._memory_, room
+        )
+        self._room_ = S1 if self._state_.S1 is room else room
         if self.constraint is not None:
             if isinstance(self.constraint.reference, OnChange):
                 changes = np.flatnonzero(info.taken) + row
                 self._changes_ = np.concatenate([self._changes_, changes])[-CHANGES_KEPT:]
             if self.constraint.form == "paper":
                 self._report(info.diverged)
+
+    def _room(self) -> Array:
+        kept: Array | None = self.__dict__.get("_room_")
+        return np.empty_like(self._state_.S1) if kept is None else kept
 
     def _inverse_scale(self) -> Array:
         return np.full(self.n_features_in_, 1.0 / self._scale_)

@@ -24,6 +24,9 @@ OVERSHOT, NOT_POSITIVE, OVERFLOWED = 0, 1, 2
 COUNTS = 3
 
 STRONGEST = 1e100  # limit of a weight
+# A loop that both stores and sums runs vectorised only where its arrays lie far enough apart, which small ones may not;
+# from this size on they do, and the sum's last bits do not depend on addresses.
+SAFE_SIZE = 64
 ROWS_AT_ONCE = 16  # rows of W that are pulled in one loop, long enough to vectorise well when q is small
 HUGE = 1e100  # parameters beyond this have overflowed
 
@@ -55,12 +58,12 @@ def inner(A, B):
 def pull_mean(m, mu, s, beta, reference):
     """Proximal step of mu: weighted mean of m and the reference; returns |m - mu|^2."""
     mu_ref, F_mu = reference[0], reference[2]
-    total = 0.0
     for i in range(m.shape[0]):
         w = s * beta * F_mu[i]
-        shift = w / (1.0 + w) * (mu_ref[i] - m[i])
-        mu[i] = m[i] + shift
-        total += shift * shift
+        mu[i] = m[i] + w / (1.0 + w) * (mu_ref[i] - m[i])
+    total = 0.0
+    for i in range(m.shape[0]):
+        total += (m[i] - mu[i]) ** 2
     return total
 
 
@@ -80,7 +83,7 @@ def pull_loadings(V, S1, weights, reference, W):
     for start in range(0, d * q, length):
         end = min(start + length, d * q)
         cross += pull(v[start:end], s1[start:end], r[start:end], f[start:end], tiled, w[start:end])
-    return cross
+    return cross if d * q >= SAFE_SIZE else inner(S1, W)
 
 
 @kernel

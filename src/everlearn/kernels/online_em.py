@@ -278,17 +278,18 @@ def learn_rows(
     detector,
     counts,
     taken,
+    V,
 ):
     """Learn the rows of X in order.
 
-    `marks` says before which rows a class ended, `taken` is filled with those before which a reference was taken.
+    `marks` says before which rows a class ended, `taken` is filled with those before which a reference was taken. V is
+    room for the loadings of the M-step; returns whether S1 and V have changed places.
     """
     d, q = W.shape
     reference = (mu_ref, W_ref, F_mu, F_W, ref_scalars)
     work = workspace(d, q, has_gaps(X))
-    P, T, column, A, V = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty_like(W_ref), np.empty((d, q))
-    centred, expand = options[CENTRED] != 0, options[EXPAND] != 0
-    kept_S1, swapped = S1, False
+    P, T, column, A = np.empty((q, q)), np.empty((q, q)), np.empty(q), np.empty_like(W_ref)
+    centred, expand, swapped = options[CENTRED] != 0, options[EXPAND] != 0, False
     for t in range(X.shape[0]):
         x = X[t]
         state = (m, S1, S2, mu, W, M_inv, scalars)
@@ -311,8 +312,7 @@ def learn_rows(
         beta = rates[STRENGTH] * scalars[K] ** -rates[STRENGTH_EXPONENT]
         s = maximise(beta, rates, options, S1 if expand else V, state, reference, column, T, counts)
         settle(s, centred, state, work, column, T, counts)
-    if swapped:
-        copy_matrix(S1, kept_S1)
+    return swapped
 
 
 @kernel
