@@ -135,7 +135,7 @@ def test_the_proximal_step_minimises_its_objective(seed, beta):
     s, m, S1, S2 = 0.5, state.m.copy(), state.S1.copy(), np.diag(rng.uniform(0.5, 2.0, q))
     state.S2[:] = S2
     V = np.ascontiguousarray(S1 @ np.linalg.inv(S2))
-    S0 = state.S0
+    S0 = state.scalars[1] = np.sum(V * S1) + rng.uniform(0.5, 5.0)
 
     def objective(mu, W, v):
         A = S0 + np.sum((m - mu) ** 2) - 2 * np.sum(S1 * W) + np.trace(S2 @ W.T @ W)
