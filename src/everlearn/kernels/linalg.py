@@ -2,36 +2,46 @@
 
 import numpy as np
 
-from everlearn.kernels.jit import kernel
+from everlearn.kernels.jit import inner, kernel
 
 
-@kernel
+@inner
 def symmetric_product(A, e, out):
     """out = A e for a symmetric A; returns e' A e."""
     D = e.shape[0]
     total = 0.0
-    for a in range(D):
-        row = A[a]
+    a = 0
+    while a + 4 <= D:
+        v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0
+        for b in range(D):
+            v0 += A[a, b] * e[b]
+            v1 += A[a + 1, b] * e[b]
+            v2 += A[a + 2, b] * e[b]
+            v3 += A[a + 3, b] * e[b]
+        out[a], out[a + 1], out[a + 2], out[a + 3] = v0, v1, v2, v3
+        total += v0 * e[a] + v1 * e[a + 1] + v2 * e[a + 2] + v3 * e[a + 3]
+        a += 4
+    while a < D:
         value = 0.0
         for b in range(D):
-            value += row[b] * e[b]
+            value += A[a, b] * e[b]
         out[a] = value
         total += value * e[a]
+        a += 1
     return total
 
 
-@kernel
-def rank_one_downdate(A, h, scale):
-    """A = scale (A - h h'), symmetric to the last bit."""
+@inner
+def rank_one_update(A, h, sign, scale):
+    """A = scale (A + sign h h'), symmetric to the last bit."""
     D = h.shape[0]
     for a in range(D):
-        row = A[a]
-        h_a = h[a]
+        c = sign * h[a]
         for b in range(D):
-            row[b] = scale * (row[b] - h_a * h[b])
+            A[a, b] = scale * (A[a, b] + c * h[b])
 
 
-@kernel
+@inner
 def cholesky_of_block(A, index, first, L):
     """Lower Cholesky factor of the block of A on columns index[first:], into L; returns its log-determinant.
 
@@ -54,7 +64,7 @@ def cholesky_of_block(A, index, first, L):
     return log_det
 
 
-@kernel
+@inner
 def solve_lower(L, m, b):
     """Solve L z = b in place for the leading m x m triangle."""
     for i in range(m):
@@ -64,7 +74,7 @@ def solve_lower(L, m, b):
         b[i] = value / L[i, i]
 
 
-@kernel
+@inner
 def solve_lower_transposed(L, m, b):
     """Solve L' z = b in place for the leading m x m triangle."""
     for i in range(m - 1, -1, -1):
@@ -86,7 +96,7 @@ def subtract_stack(X, means):
     return out
 
 
-@kernel
+@inner
 def downdate_stack(A, Z, scale):
     """A = scale (A - Z'Z) for a stack of symmetric matrices, symmetric to the last bit."""
     k, m, D = Z.shape
@@ -107,7 +117,7 @@ def downdate_stack(A, Z, scale):
                 row[b] *= scale[j]
 
 
-@kernel
+@inner
 def solve_stack(R, Y):
     """Solve R'Z = Y in place for a stack of upper triangles R."""
     k, m, D = Y.shape
@@ -143,7 +153,7 @@ def invert_upper(R):
     return out
 
 
-@kernel
+@inner
 def mirror_upper(A):
     """Copy the upper triangle of A onto the lower one, tile by tile."""
     D = A.shape[0]

@@ -5,131 +5,90 @@ Every function works in place on the arrays of a `MixtureState` (see `everlearn.
 accumulated posteriors sp) and `ages`, of which the first `n` components are in use.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from everlearn.kernels.jit import kernel
-from everlearn.kernels.linalg import (
-    cholesky_of_block,
-    rank_one_downdate,
-    solve_lower,
-    solve_lower_transposed,
-    symmetric_product,
-)
+from everlearn.kernels.distance import count_observed, log_height, measure, measure_with_gaps, observed_first
+from everlearn.kernels.jit import inner, kernel
+from everlearn.kernels.linalg import cholesky_of_block, rank_one_update, solve_lower
+from everlearn.kernels.screen import LOG_NEGLIGIBLE, measure_near
 
 DONE = 0  # every row is learned
 FULL = 1  # the next row needs a new component and there is no room for it
 UNSAFE = 2  # the next row would cost a precision its accuracy: learn it in covariance form
 THIN = 3  # a component has become thinner than the floor: widen it before the next row
 
-LOG_2PI = np.log(2.0 * np.pi)
-NEGLIGIBLE = np.exp(-45.0)  # p (1 + d^2) below this changes no bit of a component
+NEGLIGIBLE = np.exp(LOG_NEGLIGIBLE)  # p (1 + d^2) below this changes no bit of a component
 MAX_GAIN = 0.999  # a component that has faded away keeps a thousandth of its shape
 FLOOR = 1e-10  # smallest conditional variance of a column, in units of a new component's
 UNSAFE_STRETCH = 1e8  # w d^2: an update that divides one eigenvalue of a precision by more than this
 
 
-@kernel
-def observed_first(x, index):
-    """Write the observed columns of x, then the missing ones, into index; returns how many are observed."""
-    D = x.shape[0]
-    observed = 0
-    for a in range(D):
-        if not np.isnan(x[a]):
-            index[observed] = a
-            observed += 1
-    missing = observed
-    for a in range(D):
-        if np.isnan(x[a]):
-            index[missing] = a
-            missing += 1
-    return observed
+class Scratch(NamedTuple):
+    """Room for the work on one row."""
+
+    E: Any  # x - mu, (capacity, D)
+    G: Any  # Lambda (x - mu)
+    d2: Any  # (capacity,), like the next six
+    log_joint: Any
+    posterior: Any
+    touched: Any  # whether the row changed the component
+    shrink: Any  # see `everlearn.kernels.screen`
+    height: Any
+    index: Any  # columns, observed first
+    L: Any
+    C: Any
+    b: Any
 
 
-@kernel
-def complete_distance(x, mean, precision, e, g):
-    """d^2 of a complete row; fills e = x - mu and g = Lambda e."""
-    for a in range(x.shape[0]):
-        e[a] = x[a] - mean[a]
-    return symmetric_product(precision, e, g)
-
-
-@kernel
-def marginal_distance(x, mean, precision, index, observed, e, g, L, b):
-    """d^2 and log|Lambda_mm| of a row with gaps.
-
-    e_o = x_o - mu_o; the gaps take the conditional mean, e_m = -Lambda_mm^-1 Lambda_mo e_o, so that
-    g = Lambda e vanishes there and d^2 = e_o' g_o is the distance in the marginal of the observed part.
-    """
-    D = x.shape[0]
-    m = D - observed
-    log_det = cholesky_of_block(precision, index, observed, L)
-    for i in range(observed):
-        e[index[i]] = x[index[i]] - mean[index[i]]
-    for i in range(m):
-        row = precision[index[observed + i]]
-        value = 0.0
-        for k in range(observed):
-            value -= row[index[k]] * e[index[k]]
-        b[i] = value
-    solve_lower(L, m, b)
-    solve_lower_transposed(L, m, b)
-    for i in range(m):
-        e[index[observed + i]] = b[i]
-    symmetric_product(precision, e, g)
-    d2 = 0.0
-    for i in range(observed):
-        d2 += e[index[i]] * g[index[i]]
-    for i in range(observed, D):
-        g[index[i]] = 0.0
-    return d2, log_det
-
-
-@kernel
-def measure(x, index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, L, b):
-    """Distances and log joint densities (weights not normalised) of one row to every component."""
-    D = x.shape[0]
-    for j in range(n):
-        log_det = log_dets[j]
-        if observed == D:
-            d2[j] = complete_distance(x, means[j], precisions[j], E[j], G[j])
-        else:
-            d2[j], gap_log_det = marginal_distance(x, means[j], precisions[j], index, observed, E[j], G[j], L, b)
-            log_det += gap_log_det
-        log_joint[j] = np.log(counts[j]) - 0.5 * (d2[j] + log_det + observed * LOG_2PI)
-
-
-@kernel
+@inner
 def normalise(log_joint, n, posterior):
     """Softmax of the log joint densities; returns their log-sum-exp."""
     top = -np.inf
     for j in range(n):
         top = max(top, log_joint[j])
-    if top == -np.inf:
+    mass = 0.0
+    for j in range(n):
+        posterior[j] = np.exp(log_joint[j] - top) if top > -np.inf else 0.0
+        mass += posterior[j]
+    if mass > 0.0:
         for j in range(n):
-            posterior[j] = 0.0
-        return top
-    total = 0.0
-    for j in range(n):
-        posterior[j] = np.exp(log_joint[j] - top)
-        total += posterior[j]
-    for j in range(n):
-        posterior[j] /= total
-    return top + np.log(total)
+            posterior[j] /= mass
+    return top + np.log(mass) if mass > 0.0 else top
 
 
-@kernel
+@inner
+def total(counts, n):
+    """Sum of the first n counts."""
+    value = 0.0
+    for j in range(n):
+        value += counts[j]
+    return value
+
+
+@inner
+def weigh(log_joint, counts, n, posterior):
+    """Posteriors of the components; returns the log density, NaN when there is no component."""
+    density = np.nan
+    if n > 0:
+        density = normalise(log_joint, n, posterior) - np.log(total(counts, n))
+    return density
+
+
+@inner
 def gain(count, p, forgetting):
     """Share w of the new row in a component whose count fades by `forgetting` first."""
     return min(p / (forgetting * count + p), MAX_GAIN)
 
 
-@kernel
+@inner
 def spread_coefficient(w, paper):
     """c in Sigma = (1-w) Sigma + c e e': w(1-w), or the printed w(1 - 3w + w^2) of FIGMN eq. 23."""
     return w * (1.0 - 3.0 * w + w * w) if paper else w * (1.0 - w)
 
 
-@kernel
+@inner
 def is_unsafe(posterior, d2, counts, n, weight, forgetting):
     """Whether some precision would lose too many digits in this update, or has lost them already."""
     for j in range(n):
@@ -140,37 +99,32 @@ def is_unsafe(posterior, d2, counts, n, weight, forgetting):
     return False
 
 
-@kernel
+@inner
 def shift_mean(mean, e, w):
     """Move a mean by its share of the deviation."""
     for a in range(e.shape[0]):
         mean[a] += w * e[a]
 
 
-@kernel
-def update_component(mean, precision, e, g, d2, w, paper):
+@inner
+def update_component(j, means, precisions, E, G, d2, w, paper):
     """Sherman-Morrison on Lambda; returns the growth of log|Sigma|, or NaN when definiteness would be lost."""
-    D = e.shape[0]
+    D = E.shape[1]
     c = spread_coefficient(w, paper) / (1.0 - w)
     stretch = 1.0 + c * d2
-    if stretch <= 0.0:
-        return np.nan
-    scale = 1.0 / (1.0 - w)
-    if c >= 0.0:
-        root = np.sqrt(c / stretch)
+    growth = np.nan
+    if stretch > 0.0:
+        root = np.sqrt(abs(c) / stretch)
         for a in range(D):
-            g[a] *= root
-        rank_one_downdate(precision, g, scale)
-    else:
-        for a in range(D):
-            for b in range(D):
-                precision[a, b] = scale * (precision[a, b] - c / stretch * (g[a] * g[b]))
-    shift_mean(mean, e, w)
-    return D * np.log(1.0 - w) + np.log(stretch)
+            G[j, a] *= root
+            means[j, a] += w * E[j, a]
+        rank_one_update(precisions[j], G[j], 1.0 if c < 0.0 else -1.0, 1.0 / (1.0 - w))
+        growth = D * np.log(1.0 - w) + np.log(stretch)
+    return growth
 
 
-@kernel
-def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, paper, L, b):
+@inner
+def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, paper, L, C, b):
     """The EM update from the observed part of a row.
 
     With Sigma_mm += w Lambda_mm^-1 for the gaps, only the observed block of the precision changes:
@@ -185,7 +139,6 @@ def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, pa
     if stretch <= 0.0:
         return np.nan
     cholesky_of_block(precision, index, observed, L)
-    C = np.empty((observed, m))
     for i in range(observed):
         for k in range(m):
             b[k] = precision[index[i], index[observed + k]]
@@ -204,7 +157,7 @@ def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, pa
     return observed * np.log(1.0 - w) + np.log(stretch)
 
 
-@kernel
+@inner
 def fade(counts, n, forgetting):
     """Weigh the past less."""
     if forgetting < 1.0:
@@ -212,25 +165,25 @@ def fade(counts, n, forgetting):
             counts[j] *= forgetting
 
 
-@kernel
-def update(
-    index, observed, weight, posterior, means, precisions, log_dets, counts, ages, n, E, G, d2, paper, forgetting, L, b
-):
+@inner
+def update(index, observed, weight, means, precisions, log_dets, counts, ages, n, paper, forgetting, scratch):
     """Update every component by its share of one row; returns how many updates were skipped as invalid."""
     D = means.shape[1]
+    E, G, d2 = scratch.E, scratch.G, scratch.d2
     skipped = 0
     for j in range(n):
         ages[j] += 1.0
-        p = posterior[j] * weight
+        p = scratch.posterior[j] * weight
         w = gain(counts[j], p, forgetting)
         counts[j] = forgetting * counts[j] + p
-        if p * (1.0 + d2[j]) < NEGLIGIBLE:
+        scratch.touched[j] = p * (1.0 + d2[j]) >= NEGLIGIBLE
+        if not scratch.touched[j]:
             continue
         if observed == D:
-            growth = update_component(means[j], precisions[j], E[j], G[j], d2[j], w, paper)
+            growth = update_component(j, means, precisions, E, G, d2[j], w, paper)
         else:
             growth = update_component_with_gaps(
-                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, paper, L, b
+                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, paper, scratch.L, scratch.C, scratch.b
             )
         if np.isnan(growth):
             skipped += 1
@@ -239,7 +192,7 @@ def update(
     return skipped
 
 
-@kernel
+@inner
 def create(x, weight, posterior, means, precisions, log_dets, counts, ages, n, E, centre, initial_variance):
     """Open component n at x; gaps take the mixture's conditional mean, or the column's centre."""
     D = x.shape[0]
@@ -260,29 +213,43 @@ def create(x, weight, posterior, means, precisions, log_dets, counts, ages, n, E
     ages[n] = 1.0
 
 
-@kernel
+@inner
 def remove(k, means, precisions, log_dets, counts, ages, n):
-    """Drop component k, keeping the order of the others."""
+    """Drop component k, keeping the order of the others; precisions are matrices or diagonals."""
+    D = means.shape[1]
     for j in range(k, n - 1):
-        means[j] = means[j + 1]
-        precisions[j] = precisions[j + 1]
-        log_dets[j] = log_dets[j + 1]
-        counts[j] = counts[j + 1]
-        ages[j] = ages[j + 1]
+        log_dets[j], counts[j], ages[j] = log_dets[j + 1], counts[j + 1], ages[j + 1]
+        for a in range(D):
+            means[j, a] = means[j + 1, a]
+            if precisions.ndim == 2:
+                precisions[j, a] = precisions[j + 1, a]
+            else:
+                for b in range(D):
+                    precisions[j, a, b] = precisions[j + 1, a, b]
 
 
-@kernel
+@inner
+def heaviest(counts, n):
+    """The first of the components with the largest count."""
+    best = 0
+    for j in range(1, n):
+        if counts[j] > counts[best]:
+            best = j
+    return best
+
+
+@inner
 def prune(means, precisions, log_dets, counts, ages, n, min_age, min_count):
     """Remove components older than min_age with less than min_count, the heaviest aside; returns how many are left."""
-    heaviest = np.argmax(counts[:n])
+    kept = heaviest(counts, n)
     for j in range(n - 1, -1, -1):
-        if j != heaviest and ages[j] > min_age and counts[j] < min_count:
+        if j != kept and ages[j] > min_age and counts[j] < min_count:
             remove(j, means, precisions, log_dets, counts, ages, n)
             n -= 1
     return n
 
 
-@kernel
+@inner
 def is_thin(precision, initial_variance):
     """Whether some column, given the others, has less than the least variance (1/Lambda_aa is that variance)."""
     for a in range(initial_variance.shape[0]):
@@ -291,77 +258,177 @@ def is_thin(precision, initial_variance):
     return False
 
 
-@kernel
-def learn_rows(
-    X,
-    weights,
-    start,
-    stop,
-    means,
-    precisions,
-    log_dets,
-    counts,
-    ages,
-    n,
-    centre,
-    initial_variance,
-    thresholds,
-    paper,
-    forgetting,
-    min_age,
-    min_count,
-    log_density,
-    distance,
-):
-    """Learn rows start..stop of X in order.
+@inner
+def any_thin(precisions, initial_variance, touched, n, everyone):
+    """Whether some component that was touched, or just some component, is too thin."""
+    for j in range(n):
+        if (touched[j] or everyone) and is_thin(precisions[j], initial_variance):
+            return True
+    return False
 
-    Fills `log_density` (of each row before it was learned) and `distance` (its smallest d^2; infinite
-    when there was no component), so that a row is novel where distance >= thresholds[observed].
-    Returns (next row, components, status, skipped updates); a status other than DONE leaves the next row
-    untouched for the caller.
-    """
-    capacity, D = means.shape
-    E = np.empty((capacity, D))
-    G = np.empty((capacity, D))
-    d2 = np.empty(capacity)
-    log_joint = np.empty(capacity)
-    posterior = np.empty(capacity)
-    index = np.empty(D, np.int64)
-    L = np.empty((0, 0))
-    b = np.empty(D)
-    skipped = 0
+
+@inner
+def shrink_bounds(weight, forgetting, posterior, counts, d2, n, shrink, changed):
+    """Keep the bounds of a screen valid through the update that is about to be made; marks what it changes."""
+    for j in range(n):
+        if posterior[j] > 0.0:
+            shrink[j] /= 1.0 + gain(counts[j], posterior[j] * weight, forgetting) * d2[j]
+            changed[j] = True
+
+
+@kernel
+def has_gaps(X, start, stop):
+    """Whether some row has a column that is not observed."""
+    gaps = False
     for t in range(start, stop):
-        x = X[t]
-        weight = weights[t]
-        observed = observed_first(x, index)
+        gaps = gaps or count_observed(X[t]) < X.shape[1]
+    return gaps
+
+
+@kernel
+def make_scratch(capacity, D, gaps):
+    """Room for the work on one row; for the work on gaps only if there are some."""
+    m = D if gaps else 0
+    return Scratch(
+        np.empty((capacity, D)), np.empty((capacity, D)), np.empty(capacity), np.empty(capacity), np.empty(capacity),
+        np.ones(capacity, np.bool_), np.ones(capacity), np.empty(capacity),
+        np.empty(m, np.int64), np.empty((m, m)), np.empty((m, m)), np.empty(m),
+    )  # fmt: skip
+
+
+@inner
+def measure_row(x, weight, observed, lower, means, precisions, log_dets, counts, n, scratch):
+    """Distances and log joint densities of one row; returns the smallest distance and how many were evaluated."""
+    E, G, d2, log_joint = scratch.E, scratch.G, scratch.d2, scratch.log_joint
+    near = n
+    if observed < x.shape[0]:
+        observed_first(x, scratch.index)
+        nearest = measure_with_gaps(
+            x,
+            scratch.index,
+            observed,
+            means,
+            precisions,
+            log_dets,
+            counts,
+            n,
+            E,
+            G,
+            d2,
+            log_joint,
+            scratch.L,
+            scratch.b,
+        )
+    elif lower.shape[0] == 0:
+        nearest = measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint)
+    else:
+        nearest, near = measure_near(
+            x,
+            weight,
+            lower,
+            scratch.shrink,
+            scratch.height,
+            means,
+            precisions,
+            log_dets,
+            counts,
+            n,
+            E,
+            G,
+            d2,
+            log_joint,
+        )
+    return nearest, near
+
+
+@inner
+def learn_loop(
+    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds, paper,
+    forgetting, min_age, min_count, log_density, distance, lower, changed, scratch,
+):  # fmt: skip
+    """Learn rows in order; see `learn_near_rows`."""
+    capacity, D = means.shape
+    screened = lower.shape[1] > 0
+    skipped, evaluations, unchecked = 0, 0, True
+    for t in range(start, stop):
+        x, weight = X[t], weights[t]
+        observed = count_observed(x)
         if observed == 0:
-            log_density[t] = 0.0
-            distance[t] = 0.0
+            log_density[t], distance[t] = 0.0, 0.0
             continue
-        if observed < D and L.shape[0] < D:
-            L = np.empty((D, D))
-        measure(x, index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, L, b)
-        log_density[t] = normalise(log_joint, n, posterior) - np.log(np.sum(counts[:n])) if n > 0 else np.nan
-        distance[t] = np.min(d2[:n]) if n > 0 else np.inf
+        distance[t], near = measure_row(
+            x, weight, observed, lower[t - start if screened else 0], means, precisions, log_dets, counts, n, scratch
+        )
+        evaluations += near
+        log_density[t] = weigh(scratch.log_joint, counts, n, scratch.posterior)
         if distance[t] >= thresholds[observed]:
             if n == capacity:
-                return t, n, FULL, skipped
+                return t, n, FULL, skipped, evaluations
             fade(counts, n, forgetting)
-            create(x, weight, posterior, means, precisions, log_dets, counts, ages, n, E, centre, initial_variance)
+            create(
+                x, weight, scratch.posterior, means, precisions, log_dets, counts, ages, n, scratch.E, centre,
+                initial_variance,
+            )  # fmt: skip
+            scratch.height[n] = log_height(counts[n], log_dets[n], D)
             n += 1
             continue
-        if is_unsafe(posterior, d2, counts, n, weight, forgetting):
-            return t, n, UNSAFE, skipped
+        if is_unsafe(scratch.posterior, scratch.d2, counts, n, weight, forgetting):
+            return t, n, UNSAFE, skipped, evaluations
+        if screened:
+            shrink_bounds(weight, forgetting, scratch.posterior, counts, scratch.d2, n, scratch.shrink, changed)
         skipped += update(
-            index, observed, weight, posterior, means, precisions, log_dets, counts, ages, n, E, G, d2, paper,
-            forgetting, L, b,
-        )  # fmt: skip
+            scratch.index, observed, weight, means, precisions, log_dets, counts, ages, n, paper, forgetting, scratch
+        )
+        left = n
         if min_age < np.inf:
-            n = prune(means, precisions, log_dets, counts, ages, n, min_age, min_count)
-        for j in range(n):
-            if is_thin(precisions[j], initial_variance):
-                return t + 1, n, THIN, skipped
-    return stop, n, DONE, skipped
+            left = prune(means, precisions, log_dets, counts, ages, n, min_age, min_count)
+        if any_thin(precisions, initial_variance, scratch.touched, left, unchecked or left < n):
+            return t + 1, left, THIN, skipped, evaluations
+        if screened and left < n:
+            return t + 1, left, DONE, skipped, evaluations
+        n, unchecked = left, False
+    return stop, n, DONE, skipped, evaluations
+
+
+@kernel
+def learn_rows(
+    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds, paper,
+    forgetting, min_age, min_count, log_density, distance,
+):  # fmt: skip
+    """Learn rows start..stop of X in order.
+
+    Fills `log_density` (of each row before it was learned; NaN when there was no component) and `distance` (its
+    smallest d^2; infinite when there was no component), so that a row is novel where distance >= thresholds[observed].
+    Returns (next row, components, status, skipped updates); a status other than DONE leaves the next row untouched for
+    the caller.
+    """
+    scratch = make_scratch(means.shape[0], means.shape[1], has_gaps(X, start, stop))
+    after, n, status, skipped, _ = learn_loop(
+        X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
+        paper, forgetting, min_age, min_count, log_density, distance, np.empty((1, 0)), np.empty(0, np.bool_), scratch,
+    )  # fmt: skip
+    return after, n, status, skipped
+
+
+@kernel
+def learn_near_rows(
+    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
+    forgetting, min_age, min_count, log_density, distance, lower, changed,
+):  # fmt: skip
+    """Learn complete rows in order with the exact update, passing over components that cannot matter to a row.
+
+    lower[t - start, j] bounds 1 + d^2 from below for the first components, one at least. `changed` tells the components
+    that the bounds no longer describe; the end of a component ends the run. Returns what `learn_rows` does, with the
+    number of distances evaluated in the last place.
+    """
+    scratch = make_scratch(means.shape[0], means.shape[1], False)
+    for j in range(n):
+        scratch.height[j] = log_height(counts[j], log_dets[j], means.shape[1])
+    after, n, status, _, evaluations = learn_loop(
+        X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
+        False, forgetting, min_age, min_count, log_density, distance, lower, changed, scratch,
+    )  # fmt: skip
+    return after, n, status, evaluations
 
 
 @kernel
@@ -371,25 +438,19 @@ def ask_rows(X, means, precisions, log_dets, counts, n, log_scale, log_density, 
     Densities are those of the data before column a was divided by exp(log_scale[a]); posteriors are written for the
     rows that `posterior` has.
     """
-    D = means.shape[1]
-    e = np.empty((n, D))
-    g = np.empty((n, D))
-    d2 = np.empty(n)
-    log_joint = np.empty(n)
-    p = np.empty(n)
-    index = np.empty(D, np.int64)
-    L = np.empty((D, D))
-    b = np.empty(D)
-    log_total = np.log(np.sum(counts[:n]))
+    s = make_scratch(n, means.shape[1], has_gaps(X, 0, X.shape[0]))
+    log_total = np.log(total(counts, n))
+    nothing = np.empty(0)
     for t in range(X.shape[0]):
-        observed = observed_first(X[t], index)
-        measure(X[t], index, observed, means, precisions, log_dets, counts, n, e, g, d2, log_joint, L, b)
-        log_density[t] = normalise(log_joint, n, p) - log_total
-        for i in range(observed):
-            log_density[t] -= log_scale[index[i]]
-        distance[t] = np.min(d2)
+        observed = count_observed(X[t])
+        distance[t], _ = measure_row(X[t], 1.0, observed, nothing, means, precisions, log_dets, counts, n, s)
+        log_density[t] = normalise(s.log_joint, n, s.posterior) - log_total
+        for a in range(X.shape[1]):
+            if X[t, a] == X[t, a]:
+                log_density[t] -= log_scale[a]
         if t < posterior.shape[0]:
-            posterior[t] = p
+            for j in range(n):
+                posterior[t, j] = s.posterior[j]
 
 
 @kernel

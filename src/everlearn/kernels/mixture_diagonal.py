@@ -6,12 +6,12 @@ keeps its mean and variance: it is independent of the others within a component.
 
 import numpy as np
 
+from everlearn.kernels.distance import LOG_2PI
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.mixture import (
     DONE,
     FLOOR,
     FULL,
-    LOG_2PI,
     NEGLIGIBLE,
     THIN,
     fade,
