@@ -329,7 +329,7 @@ class OnlineEM:
     def _proximal(self, s, beta):
         (mu_ref, W_ref, s_ref), (F_mu, F_W, F_s) = self.reference
         self.mu = (self.m + s * beta * F_mu * mu_ref) / (1 + s * beta * F_mu)
-        curvature = np.diag(self.S2) / s
+        curvature = np.trace(self.S2) / len(self.S2) / s
         self.W = (curvature * self.W + beta * F_W * W_ref) / (curvature + beta * F_W)
         A = self._residual() + np.sum((self.m - self.mu) ** 2)
         d = len(self.mu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,11 +15,12 @@ from everlearn.core import constraint as constraints
 from everlearn.core import online_em, ppca
 from everlearn.core.constraint import NaturalConstraint, OnChange, Reference
 from everlearn.core.online_em import Settings, State
-from everlearn.core.ppca import PPCA, Part
+from everlearn.core.ppca import Part
 from everlearn.core.schedules import PowerSchedule, as_schedule
-from everlearn.errors import DivergenceWarning, InputError, MergeError
+from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.loading import expect, expect_fields, require
-from everlearn.estimators.ppca_face import LIMIT, Answer, PPCAFace, answer_from, scale_of
+from everlearn.estimators.ppca_face import LIMIT, Answer, answer_from, scale_of
+from everlearn.estimators.ppca_merge import MergesPPCA
 from everlearn.kernels.mixture import to_internal
 
 Array = NDArray[np.float64]
@@ -28,7 +29,15 @@ Flags = NDArray[np.bool_]
 CHANGES_KEPT = 100
 
 
-class OnlinePPCA(PPCAFace):
+class Tools(NamedTuple):
+    """What learning needs besides the model: constants of the stream, and room to work in."""
+
+    settings: Settings
+    inverse_scale: Array
+    room: Array
+
+
+class OnlinePPCA(MergesPPCA):
     """Probabilistic PCA learned from a stream in one pass, one row at a time, gaps included.
 
     Each row updates the expected statistics of the model x = W z + mu + noise by stochastic approximation and then the
@@ -101,7 +110,7 @@ class OnlinePPCA(PPCAFace):
     array([[3., 4., 0.]])
     """
 
-    _transient: ClassVar[tuple[str, ...]] = (*PPCAFace._transient, "_settings_", "_room_")
+    _transient: ClassVar[tuple[str, ...]] = (*MergesPPCA._transient, "_tools_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [PowerSchedule, Interval(Real, 0, 1, closed="right")],
@@ -214,10 +223,10 @@ class OnlinePPCA(PPCAFace):
     def _start(self, X: Array, *, whole: bool) -> None:
         d, q = X.shape[1], self.n_components
         self._check_compound_parameters(d)
-        self._buffer_: Array = np.zeros((self._warmup_rows(), d))
+        self._buffer_ = np.zeros((self._warmup_rows(), d))
         self._buffered_ = 0
-        self._state_: Any = None
-        self._reference_: Reference = constraints.no_reference(*((0, 0) if self.constraint is None else (d, q)))
+        self._state_ = None
+        self._reference_ = constraints.no_reference(*((0, 0) if self.constraint is None else (d, q)))
         self._scale_ = 1.0
         self._memory_ = np.zeros(4)
         self._label_: Any = None
@@ -250,11 +259,14 @@ class OnlinePPCA(PPCAFace):
     def _learn(self, X: Array, y: Any, weights: Array | None) -> None:
         self._cache_.clear()
         ends = self._class_ends(y, len(X))
-        start = self._warm_up(X) if self._state_ is None else 0
-        self._ended_ = self._ended_ or bool(ends[:start].any())
-        if start < len(X):
-            self._go_on(X[start:], ends[start:], self._n_rows_ + start)
-        self._n_rows_ += len(X)
+        if self._state_ is None:
+            start = self._warm_up(X)
+            self._ended_ = self._ended_ or bool(ends[:start].any())
+            self._n_rows_ += start
+            X, ends = X[start:], ends[start:]
+        if len(X):
+            self._go_on(X, ends)
+            self._n_rows_ += len(X)
 
     def _class_ends(self, y: Any, n_rows: int) -> Flags:
         """Mask of the rows before which a class ended."""
@@ -304,36 +316,31 @@ class OnlinePPCA(PPCAFace):
         self._buffer_ = self._buffer_[:0].copy()
         self._buffered_ = 0
 
-    def _go_on(self, X: Array, ends: Flags, row: int) -> None:
-        """Learn rows from number `row` of the stream on."""
-        ends[0] |= self._ended_
-        self._ended_ = False
-        internal = to_internal(X, self._inverse_scale(), LIMIT)
-        S1, room = self._state_.S1, self._room()
+    def _go_on(self, X: Array, ends: Flags) -> None:
+        """Learn rows with the model that the first rows have given."""
+        if self._ended_:
+            ends[0], self._ended_ = True, False
+        tools = self.__dict__.get("_tools_") or self._new_tools()
+        state = self._state_
+        rows = to_internal(X, tools.inverse_scale, LIMIT)
         self._state_, info = online_em.learn(
-            self._state_, internal, self._settings(), self._reference_, ends, self._memory_, room
+            state, rows, tools.settings, self._reference_, ends, self._memory_, tools.room
         )
-        self._room_ = S1 if self._state_.S1 is room else room
+        if self._state_ is not state:
+            self._tools_ = tools._replace(room=state.S1)
         if self.constraint is not None:
             if isinstance(self.constraint.reference, OnChange):
-                changes = np.flatnonzero(info.taken) + row
+                changes = np.flatnonzero(info.taken) + self._n_rows_
                 self._changes_ = np.concatenate([self._changes_, changes])[-CHANGES_KEPT:]
             if self.constraint.form == "paper":
                 self._report(info.diverged)
 
-    def _room(self) -> Array:
-        kept: Array | None = self.__dict__.get("_room_")
-        return np.empty_like(self._state_.S1) if kept is None else kept
-
-    def _inverse_scale(self) -> Array:
-        return np.full(self.n_features_in_, 1.0 / self._scale_)
-
-    def _settings(self) -> Settings:
-        kept: Settings | None = self.__dict__.get("_settings_")
-        if kept is None:
-            gain = as_schedule(self.learning_rate, "learning_rate", most=1.0)
-            kept = self._settings_ = online_em.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
-        return kept
+    def _new_tools(self) -> Tools:
+        gain = as_schedule(self.learning_rate, "learning_rate", most=1.0)
+        settings = online_em.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
+        inverse_scale = np.full(self.n_features_in_, 1.0 / self._scale_)
+        self._tools_ = Tools(settings, inverse_scale, np.empty_like(self._state_.S1))
+        return self._tools_
 
     def _report(self, diverged: NDArray[np.int64]) -> None:
         if diverged.any() and not self._divergence_.any():
@@ -374,63 +381,7 @@ class OnlinePPCA(PPCAFace):
         self._check_started()
         return self._divergence_.copy()
 
-    # -- merging and loading ----------------------------------------------------------------------
-
-    def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        if method not in ("auto", "mean"):
-            raise MergeError(
-                f"method={method!r} does not apply to OnlinePPCA, whose moments are merged. Use method='auto'."
-            )
-        models = [self, *others]
-        shares = np.ones(len(models)) if weights is None else np.asarray(weights)
-        known = [(model, share) for model, share in zip(models, shares, strict=True) if model._count() > 0]
-        merged = known[0][0].copy() if known else self.copy()
-        if len(known) > 1 or n_components is not None:
-            merged._become(known, weights is not None, merged._axes_after_merge(n_components))
-        merged._n_rows_ = sum(model._n_rows_ for model in models)
-        return merged
-
-    def _axes_after_merge(self, n_components: Any) -> int:
-        if n_components is None:
-            return self.n_components
-        if not isinstance(n_components, Integral) or not 1 <= int(n_components) <= self.n_features_in_:
-            raise InputError(f"n_components must be from 1 to {self.n_features_in_}; got {n_components!r}.")
-        return int(n_components)
-
-    def _count(self) -> int:
-        """Rows that the model rests on."""
-        return self._buffered_ if self._state_ is None else int(self._state_.k)
-
-    def _become(self, known: list[tuple[Self, float]], weighted: bool, q: int) -> None:
-        """Take on what several models know together, each by its share or its number of rows."""
-        models = [model for model, _ in known]
-        self.n_components = q
-        self._start(np.empty((0, self.n_features_in_)), whole=False)
-        self._divergence_ = np.sum([model._divergence_ for model in models], axis=0)
-        if not weighted and all(model._state_ is None for model in models):
-            self._warm_up_together(np.concatenate([model._buffer_[: model._buffered_] for model in models]))
-            return
-        counts = [model._count() for model in models]
-        pooled = ppca.pool(
-            [model._part() for model in models], [share for _, share in known] if weighted else counts, q
-        )
-        self._set_state(pooled, k=sum(counts))
-        if any(model._reference_.is_active for model in models):
-            self._take_reference()
-
-    def _warm_up_together(self, rows: Array) -> None:
-        """Keep the rows of several warm-ups, or start from all of them if they are enough."""
-        if len(rows) >= len(self._buffer_):
-            self._set_state(self._of_rows(rows), k=len(rows))
-        else:
-            self._buffer_[: len(rows)] = rows
-            self._buffered_ = len(rows)
-
-    def _part(self) -> Part:
-        """What there is to merge."""
-        if self._state_ is None:
-            return self._of_rows(self._buffer_[: self._buffered_])
-        return Part(PPCA(*self._state_.model[:3]), self._scale_, self._state_.seen)
+    # -- loading ----------------------------------------------------------------------------------
 
     def _check_loaded(self) -> None:
         sizes = {"d": self.n_features_in_, "q": self.n_components}

@@ -27,7 +27,6 @@ STRONGEST = 1e100  # limit of a weight
 # A loop that both stores and sums runs vectorised only where its arrays lie far enough apart, which small ones may not;
 # from this size on they do, and the sum's last bits do not depend on addresses.
 SAFE_SIZE = 64
-ROWS_AT_ONCE = 16  # rows of W that are pulled in one loop, long enough to vectorise well when q is small
 HUGE = 1e100  # parameters beyond this have overflowed
 
 
@@ -68,34 +67,19 @@ def pull_mean(m, mu, s, beta, reference):
 
 
 @kernel
-def pull_loadings(V, S1, weights, reference, W):
+def pull_loadings(V, weight, reference, W):
     """Proximal step of W: each entry a mean of the M-step's V and the reference's, weighted by the curvatures.
 
-    The share of the reference is t F/(1 + t F), t = s beta / S2_jj in `weights`. Returns tr(S1 W').
+    The share of the reference is t F/(1 + t F) with t = `weight`. Returns tr(V W').
     """
-    d, q = W.shape
-    length = ROWS_AT_ONCE * q
-    tiled = np.empty(length)
-    for e in range(length):
-        tiled[e] = weights[e % q]
-    v, s1, r, f, w = V.ravel(), S1.ravel(), reference[1].ravel(), reference[3].ravel(), W.ravel()
-    cross = 0.0
-    for start in range(0, d * q, length):
-        end = min(start + length, d * q)
-        cross += pull(v[start:end], s1[start:end], r[start:end], f[start:end], tiled, w[start:end])
-    return cross if d * q >= SAFE_SIZE else inner(S1, W)
-
-
-@kernel
-def pull(v, s1, r, f, weights, w):
-    """Fill w with v moved towards r by shares t f/(1 + t f); returns s1.w."""
+    v, r, f, w = V.ravel(), reference[1].ravel(), reference[3].ravel(), W.ravel()
     cross = 0.0
     for e in range(w.shape[0]):
-        t = weights[e] * f[e]
+        t = weight * f[e]
         value = v[e] + t / (1.0 + t) * (r[e] - v[e])
         w[e] = value
-        cross += s1[e] * value
-    return cross
+        cross += v[e] * value
+    return cross if W.size >= SAFE_SIZE else inner(V, W)
 
 
 @kernel
@@ -124,18 +108,19 @@ def pull_noise(A, d, beta, reference_scalars):
 
 
 @kernel
-def proximal_step(beta, V, state, reference, column, T):
+def proximal_step(beta, V, expanded, state, reference, T):
     """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference; returns the noise variance.
 
-    V are the loadings of the M-step. In W, Q is taken with the diagonal of its curvature S2/s, just as F is a diagonal;
-    after parameter expansion S2 is the identity, and nothing is lost.
+    V are the loadings of the M-step. After parameter expansion S1 = V and S2 = I, so that each entry of W is found by
+    itself; without it the curvature S2/s of Q in W counts with its mean.
     """
     m, S1, S2, mu, W, _, scalars = state
     s = scalars[SIGMA2]
     square = pull_mean(m, mu, s, beta, reference)
-    for j in range(W.shape[1]):
-        column[j] = min(s * beta / S2[j, j], STRONGEST)
-    cross = pull_loadings(V, S1, column, reference, W)
+    curvature = 1.0 if expanded else np.trace(S2) / S2.shape[0]
+    cross = pull_loadings(V, min(s * beta / curvature, STRONGEST), reference, W)
+    if not expanded:
+        cross = inner(S1, W)
     np.dot(W.T, W, T)
     A = scalars[S0] + square - 2.0 * cross + inner(S2, T)
     return pull_noise(max(A, 0.0), W.shape[0], beta, reference[4])

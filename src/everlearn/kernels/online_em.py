@@ -163,13 +163,13 @@ def unconstrained_step(V, state, T):
 
 
 @kernel
-def maximise(beta, rates, options, V, state, reference, column, T, counts):
+def maximise(beta, rates, options, V, state, reference, T, counts):
     """Parameters from the M-step's loadings V, held to the reference if there is one; returns the noise variance."""
     W = state[4]
     if reference[4][ACTIVE] == 0.0:
         return unconstrained_step(V, state, T)
     if options[PAPER] == 0:
-        return proximal_step(beta, V, state, reference, column, T)
+        return proximal_step(beta, V, options[EXPAND] != 0, state, reference, T)
     s = unconstrained_step(V, state, T)
     s = paper_step(beta, rates, options[CLIP] != 0, s, state, reference, counts)
     if np.isnan(s):
@@ -310,7 +310,7 @@ def learn_rows(
             solve_loadings(S1, S2, P, column, V)
         state = (m, S1, S2, mu, W, M_inv, scalars)
         beta = rates[STRENGTH] * scalars[K] ** -rates[STRENGTH_EXPONENT]
-        s = maximise(beta, rates, options, S1 if expand else V, state, reference, column, T, counts)
+        s = maximise(beta, rates, options, S1 if expand else V, state, reference, T, counts)
         settle(s, centred, state, work, column, T, counts)
     return swapped
 
