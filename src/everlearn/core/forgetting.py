@@ -38,7 +38,7 @@ class Hooks(NamedTuple, Generic[Model]):
     score: Callable[[Model, Any, float], float]  # (model, x, lambda): log predictive density of x; changes nothing
     reset: Callable[[Model, float], Model]  # (model, lambda): weigh the past by lambda, a number near zero
     copy: Callable[[Model], Model]  # an independent copy
-    background: Callable[[Model, Any], float]  # (model, x): log density of x if the past meant nothing
+    background: Callable[[Model, Any], float]  # (trusted model, x): log density of x if the past meant nothing
 
 
 class BankState(NamedTuple):
@@ -127,9 +127,10 @@ def step(
     scores = np.full(state.n_eff.shape, -np.inf)
     for slot in (old, 1 - old) if state.control[rules.TRIAL] else (old,):
         for j, model in enumerate(models[slot]):
-            scores[slot, j] = hooks.score(model, x, factors[slot, j])
+            scores[slot, j] = hooks.score(model, x, float(factors[slot, j]))
+    settled = int(rules.settled(state.control))
+    background = hooks.background(models[settled][int(rules.best(state.log_weights[settled]))], x)
     k = int(rules.best(state.log_weights[old]))
-    background = hooks.background(models[old][k], x)
     actions = rules.decide(
         state.control, state.evidence, state.changes, state.log_prior, state.log_weights, scores, background
     )
@@ -175,7 +176,7 @@ def _learn(
     successors = np.zeros(len(members), dtype=np.bool_)
     k = int(rules.reseed(state.log_weights[slot], state.caps, successors))
     for j in np.flatnonzero(~successors).tolist():
-        members[j] = hooks.learn(members[j], x, factors[j])
+        members[j] = hooks.learn(members[j], x, float(factors[j]))
         state.n_eff[slot, j] = factors[j] * state.n_eff[slot, j] + weight
     for j in np.flatnonzero(successors).tolist():
         members[j] = hooks.copy(members[k])

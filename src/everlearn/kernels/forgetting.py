@@ -78,6 +78,12 @@ def reweigh(log_weights, log_prior, scores):
 
 
 @kernel
+def settled(control):
+    """The slot that was trusted last: the stash during a trial, else the active one."""
+    return 1 - control[ACTIVE] if control[TRIAL] > 0 else control[ACTIVE]
+
+
+@kernel
 def best(log_weights):
     """Index of the member with the largest weight, the first of equals."""
     k = 0
@@ -107,7 +113,7 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
     scores : array of shape (2, J)
         Log predictive density of the row under each member; those of the stash count during a trial only.
     background : float
-        Log density of the row under the prior, that is, if the past meant nothing.
+        Log density of the row if the past meant nothing.
 
     Returns
     -------
@@ -127,7 +133,8 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
         control[HOLD] = HOLD_ROWS + 1
         control[SUSPECT] = control[ROWS] - 1
         evidence[0] = 0.0
-        log_weights[1 - a] = log_prior
+        for j in range(len(log_prior)):
+            log_weights[1 - a, j] = log_prior[j]
         return LEARN | CHANGE
     reweigh(log_weights[a], log_prior, scores[a])
     return LEARN
@@ -135,11 +142,11 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
 
 @kernel
 def _weigh_trial(control, evidence, changes, log_prior, log_weights, scores, background, value):
-    """Old bank or new bank? The stash may call the row an outlier, and then neither loses by it nor learns it."""
+    """Old bank or new bank? Each may call the row an outlier; the stash does not learn it then."""
     a, s = control[ACTIVE], 1 - control[ACTIVE]
     inlier = log_sum(log_weights[s], scores[s]) + LOG_STAY
     outlier = background + LOG_CHANGE
-    evidence[0] += log_add(inlier, outlier) - value
+    evidence[0] += log_add(inlier, outlier) - log_add(value + LOG_STAY, outlier)
     control[TRIAL] -= 1
     restore = evidence[0] > EVIDENCE or (control[TRIAL] == 0 and evidence[0] > 0.0)
     accept = not restore and (evidence[0] < -EVIDENCE or control[TRIAL] == 0)

@@ -1,0 +1,126 @@
+"""Variational PPCA from the few rows since a change: all of them at once, in rounds of variational EM."""
+
+import numpy as np
+
+from everlearn.kernels.jit import kernel
+from everlearn.kernels.ppca import copy_matrix, invert_spd
+from everlearn.kernels.variational import (
+    K_INV_Y,
+    K_NEW,
+    M_M,
+    ROW,
+    S_Y,
+    SCALE,
+    SHIFT,
+    Y_BAR,
+    latent,
+    observe,
+    residual,
+    times,
+    trace_of_product,
+)
+from everlearn.kernels.variational_learn import change_axes, new_axes
+
+ROUNDS = 3
+
+
+@kernel
+def gram(B, C):
+    """C = B B'."""
+    p, n = B.shape
+    for c in range(p):
+        for d in range(c + 1):
+            value = 0.0
+            for i in range(n):
+                value += B[c, i] * B[d, i]
+            C[c, d] = value
+            C[d, c] = value
+
+
+@kernel
+def gaps_of(row, origin, x):
+    """x = row - origin with zeros in the gaps; returns their indices and |x|^2."""
+    n = len(row)
+    count = 0
+    xx = 0.0
+    for i in range(n):
+        x[i] = row[i] - origin[i]
+        if np.isnan(x[i]):
+            x[i] = 0.0
+            count += 1
+        xx += x[i] * x[i]
+    gaps = np.empty(count, dtype=np.int64)
+    if count > 0:
+        count = 0
+        for i in range(n):
+            if np.isnan(row[i]):
+                gaps[count] = i
+                count += 1
+    return gaps, xx
+
+
+@kernel
+def replay(rows, origin, prior_B, prior_K, prior_noise, B, K, C, K_inv, noise, tau, rounding, P, V, fit):
+    """Variational EM over `rows`, begun at the model as it is; parameter expansion after every round.
+
+    The model is changed in place; P and V are a plan, used as scratch. A known `tau` is positive.
+    """
+    p, n = B.shape
+    m = p - 1
+    B_new, x = np.empty((p, n)), np.empty(n)
+    for _ in range(ROUNDS):
+        precision = tau if tau > 0.0 else noise[0] / noise[1]
+        copy_matrix(prior_B, B_new)
+        copy_matrix(prior_K, P[K_NEW])
+        squares, cells = 0.0, -n * p
+        for r in range(len(rows)):
+            gaps, _ = gaps_of(rows[r], origin, x)
+            observe(x, gaps, B, C, K_inv, 1.0, P, V)
+            latent(precision, n - len(gaps), m, K_inv, 1.0, P, V)
+            add_row(x, gaps, B, K_inv, P, V, B_new)
+            times(K_inv, V[Y_BAR], V[K_INV_Y])
+            squares += residual(x, gaps, B, V[K_INV_Y], fit) + trace_of_product(P[S_Y], P[M_M])
+            cells += n - len(gaps)
+        noise[0] = prior_noise[0] + 0.5 * max(cells, 0)
+        noise[1] = max(prior_noise[1] + 0.5 * squares, noise[0] * rounding)
+        copy_matrix(B_new, B)
+        copy_matrix(P[K_NEW], K)
+        normalise(B, K, C, K_inv, V[SHIFT], V[SCALE])
+
+
+@kernel
+def add_row(x, gaps, B, K_inv, P, V, B_new):
+    """Add a row's expected statistics: Y to K, x ybar' to B, and in a gap the expectation M Y."""
+    S, K_new, ybar, mean = P[S_Y], P[K_NEW], V[Y_BAR], V[ROW]
+    p, n = B.shape
+    for c in range(p):
+        for i in range(n):
+            B_new[c, i] += ybar[c] * x[i]
+        for d in range(p):
+            K_new[c, d] += S[c, d] + ybar[c] * ybar[d]
+    for i in gaps:
+        fit = 0.0
+        for c in range(p):
+            mean[c] = 0.0
+            for d in range(p):
+                mean[c] += K_inv[c, d] * B[d, i]
+            fit += mean[c] * ybar[c]
+        for c in range(p):
+            B_new[c, i] += fit * ybar[c]
+            for d in range(p):
+                B_new[c, i] += S[c, d] * mean[d]
+
+
+@kernel
+def normalise(B, K, C, K_inv, shift, scale):
+    """Bring the latent axes to mean zero and unit second moment, and compute C and K^-1 anew."""
+    p, n = B.shape
+    m = p - 1
+    new_axes(K, m, shift, scale)
+    for c in range(m):
+        for i in range(n):
+            B[c, i] = (B[c, i] - shift[c] * B[m, i]) / scale[c]
+    change_axes(K, m, shift, scale)
+    copy_matrix(K, K_inv)
+    invert_spd(K_inv, shift)
+    gram(B, C)
