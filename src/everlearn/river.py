@@ -1,0 +1,6 @@
+"""The models as river learners; needs the extra `everlearn[river]`."""
+
+from everlearn.estimators.river.transformers import Imputer, Transformer
+from everlearn.estimators.river.unsupervised import AnomalyDetector, Clusterer, Density
+
+__all__ = ["AnomalyDetector", "Clusterer", "Density", "Imputer", "Transformer"]

@@ -1,0 +1,428 @@
+"""The river learners: river's own checks, features that come and go, and the same answers as the models."""
+
+import pickle
+import random
+import time
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import everlearn
+from everlearn import IncrementalGaussianMixture, OnlinePPCA
+from everlearn.errors import InputError
+
+river = pytest.importorskip("river", reason="river is not installed: pip install 'everlearn[river]'")
+
+from river import anomaly, checks, compose, datasets, evaluate, linear_model, metrics, preprocessing  # noqa: E402
+
+from everlearn.river import AnomalyDetector, Clusterer, Density, Imputer, Transformer  # noqa: E402
+
+ADAPTERS = [Density, AnomalyDetector, Clusterer, Transformer, Imputer]
+NAMES = ["flow", "heat", "load"]
+
+
+def make_dicts(n, seed=0, gaps=0.0):
+    """Rows of three features that go together, in the columns' order, and the same as an array."""
+    rng = np.random.default_rng(seed)
+    heat = rng.normal(20.0, 5.0, n)
+    X = np.column_stack([heat * 2 + rng.normal(0, 1, n), heat, 100 + 50 * (rng.random(n) < 0.5) + rng.normal(0, 1, n)])
+    X[rng.random(X.shape) < gaps] = np.nan
+    return [{name: v for name, v in zip(NAMES, row, strict=True) if v == v} for row in X.tolist()], X
+
+
+def answers(adapter, dicts):
+    """What an adapter says about dicts, as an array."""
+    if hasattr(adapter, "score_one"):
+        return np.array([adapter.score_one(x) for x in dicts])
+    if hasattr(adapter, "predict_proba_one"):
+        return np.array([list(adapter.predict_proba_one(x).values()) for x in dicts])
+    return np.array([list(adapter.transform_one(x).values()) for x in dicts])
+
+
+# -- river's contract ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_passes_rivers_checks(adapter, monkeypatch):
+    """river checks detectors on a data set that it downloads; the one that it brings with it serves as well."""
+    monkeypatch.setattr(datasets, "CreditCard", datasets.Shuttle)
+    random.seed(1)
+    model = adapter()
+    assert model._unit_test_skips() == set()
+    checks.check_estimator(model)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_clone_starts_anew(adapter):
+    dicts, _ = make_dicts(50)
+    learner = adapter(grace_period=20)
+    learner.learn_many(dicts)
+    clone = learner.clone()
+    assert clone.grace_period == 20
+    assert not hasattr(clone.model, "n_features_in_")
+    twin = learner.clone(include_attributes=True)
+    np.testing.assert_array_equal(answers(twin, dicts), answers(learner, dicts))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_pickle_goes_on_learning(adapter):
+    dicts, _ = make_dicts(300)
+    learner = adapter()
+    learner.learn_many(dicts[:250])
+    twin = pickle.loads(pickle.dumps(learner))
+    learner.learn_many(dicts[250:])
+    twin.learn_many(dicts[250:])
+    np.testing.assert_array_equal(answers(twin, dicts), answers(learner, dicts))
+
+
+# -- the same answers as the models ----------------------------------------------------------------
+
+
+def test_learns_as_the_model_does():
+    dicts, X = make_dicts(400, gaps=0.2)
+    density, ppca = Density(), Transformer()
+    for x in dicts:
+        density.learn_one(x)
+        ppca.learn_one(x)
+    model = IncrementalGaussianMixture().partial_fit(X)
+    np.testing.assert_allclose(density.score_many(dicts), model.score_samples(X), rtol=1e-9)
+    assert list(density.model.feature_names_in_) == NAMES
+    coordinates = [list(row.values()) for row in ppca.transform_many(dicts)]
+    np.testing.assert_allclose(coordinates, OnlinePPCA().partial_fit(X).transform(X), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_many_answers_as_one(adapter):
+    dicts, _ = make_dicts(300, gaps=0.1)
+    learner = adapter()
+    learner.learn_many(dicts)
+    questions = [name for name in ("score", "predict", "transform") if hasattr(learner, f"{name}_one")]
+    assert questions
+    for name in questions:
+        many = getattr(learner, f"{name}_many")
+        one = getattr(learner, f"{name}_one")
+        assert many([]) == []
+        assert type(one(dicts[0])) is type(many(dicts)[0])
+        for a, b in zip(many(dicts), map(one, dicts), strict=True):
+            assert a == pytest.approx(b, rel=1e-9)
+
+
+def test_weights_reach_the_model():
+    dicts, X = make_dicts(250)
+    w = np.linspace(0.5, 2.0, len(X))
+    one, many = Density(), Density()
+    for x, weight in zip(dicts, w, strict=True):
+        one.learn_one(x, w=weight)
+    many.learn_many(dicts, w=w)
+    expected = IncrementalGaussianMixture().partial_fit(X, sample_weight=w).score_samples(X)
+    np.testing.assert_allclose(one.score_many(dicts), expected, rtol=1e-9)
+    np.testing.assert_allclose(many.score_many(dicts), expected, rtol=1e-9)
+    with pytest.raises(InputError, match="OnlinePPCA does not weigh its rows"):
+        Transformer().learn_one(dicts[0], w=2.0)
+
+
+def test_clusters():
+    dicts, X = make_dicts(400)
+    clusterer = Clusterer(IncrementalGaussianMixture(delta=0.1, beta=0.01))
+    assert clusterer.centers == {}
+    assert clusterer.predict_proba_one(dicts[0]) == {}
+    clusterer.learn_many(dicts)
+    np.testing.assert_array_equal(clusterer.predict_many(dicts), clusterer.model.predict(X))
+    low, high = clusterer.predict_one({"load": 100.0}), clusterer.predict_one({"load": 150.0})
+    assert clusterer.centers[low]["load"] == pytest.approx(100.0, abs=2.0)
+    assert clusterer.centers[high]["load"] == pytest.approx(150.0, abs=2.0)
+    assert sum(clusterer.predict_proba_one(dicts[0]).values()) == pytest.approx(1.0)
+
+
+def test_imputer_fills_what_is_missing_and_lets_the_rest_pass():
+    dicts, _ = make_dicts(400)
+    imputer = Imputer(OnlinePPCA(n_components=2))
+    assert imputer.transform_one({"heat": 1.0}) == {"heat": 1.0}
+    imputer.learn_many(dicts)
+    filled = imputer.transform_one({"heat": 25.0, "load": None, "colour": "red"})
+    assert filled["heat"] == 25.0
+    assert filled["flow"] == pytest.approx(50.0, abs=2.0)
+    assert filled["load"] == pytest.approx(125.0, abs=5.0)
+    assert filled["colour"] == "red"
+
+
+# -- features that come and go ---------------------------------------------------------------------
+
+values = st.one_of(st.none(), st.just(float("nan")), st.floats(-100, 100).map(lambda v: round(v, 2)))
+rows = st.dictionaries(st.sampled_from(["a", "b", "c", 4, ("d", 1)]), values, max_size=5)
+
+
+@given(
+    st.lists(rows, min_size=1, max_size=30), st.lists(st.integers(1, 7), min_size=30), st.randoms(use_true_random=False)
+)
+def test_packaging_and_order_of_keys_do_not_matter(dicts, sizes, rnd):
+    """A stream in any batches, its keys in any order, gives the model that knew all columns from the start."""
+    one, many, shuffled = (Density(grace_period=20) for _ in range(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in dicts:
+            one.learn_one(x)
+            shuffled.learn_one(dict(rnd.sample(list(x.items()), len(x))))
+        start = 0
+        for size in sizes:
+            many.learn_many(dicts[start : start + size])
+            start += size
+    known = [x for x in dicts if any(v is not None and v == v for v in x.values())][:20]
+    assert one._names == many._names == shuffled._names
+    assert set(one._names) >= {name for x in known[:1] for name, v in x.items() if v is not None and v == v}
+    np.testing.assert_allclose(many.score_many(dicts), one.score_many(dicts), rtol=1e-7, atol=1e-7)
+    np.testing.assert_array_equal(shuffled.score_many(dicts), one.score_many(dicts))
+
+
+def test_feature_of_the_grace_period_counts_as_known_from_the_start():
+    dicts, X = make_dicts(300)
+    X[:150, 2] = np.nan
+    detector = AnomalyDetector(IncrementalGaussianMixture(warmup=20))
+    for i, x in enumerate(dicts):
+        detector.learn_one(x if i >= 150 else {"heat": x["heat"], "flow": x["flow"]})
+    expected = IncrementalGaussianMixture(warmup=20).partial_fit(X)
+    np.testing.assert_allclose(detector.model.score_samples(X), expected.score_samples(X), rtol=1e-9)
+
+
+def test_late_feature_is_ignored_with_one_warning():
+    dicts, _ = make_dicts(60)
+    density = Density(grace_period=50)
+    density.learn_many(dicts[:50])
+    before = density.score_one({"heat": 20.0})
+    assert density.score_one({"heat": 20.0, "new": 1.0}) == before
+    with pytest.warns(UserWarning, match=r"no value in the first 50 rows, such as 'new'.*features="):
+        density.learn_one({**dicts[50], "new": 1.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        density.learn_one({**dicts[51], "newer": 1.0})
+    assert list(density.model.feature_names_in_) == NAMES
+
+
+def test_named_features_are_the_columns():
+    dicts, X = make_dicts(250)
+    density = Density(features=["load", "heat", "wind"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        density.learn_one({"flow": 1.0})
+        density.learn_many(dicts)
+    model = IncrementalGaussianMixture().partial_fit(np.column_stack([X[:, [2, 1]], np.full(len(X), np.nan)]))
+    assert density.score_one({"load": 100.0}) == pytest.approx(model.score_samples([[100.0, np.nan, np.nan]])[0])
+
+
+def test_answers_before_anything_is_known():
+    x = {"heat": 1.0}
+    for learner in (AnomalyDetector(), Clusterer(), Density(), Transformer(), Imputer()):
+        for empty in ({}, {"heat": None}, {"heat": float("nan")}):
+            learner.learn_one(empty)
+    assert AnomalyDetector().score_one(x) == 0.0
+    assert Clusterer().predict_one(x) == 0
+    assert np.isnan(Density().score_one(x))
+    assert Transformer().transform_one(x) == {"onlineppca0": 0.0, "onlineppca1": 0.0}
+    learned = AnomalyDetector()
+    learned.learn_many(make_dicts(30)[0])
+    assert learned.score_one({}) == 0.0
+    assert learned.score_one({"unheard": 3.0}) == 0.0
+
+
+def test_too_few_features_for_the_components_are_waited_for():
+    dicts, X = make_dicts(60)
+    X[:20, 1:] = np.nan
+    transformer = Transformer(OnlinePPCA(n_components=3), grace_period=30)
+    for i, x in enumerate(dicts):
+        transformer.learn_one({"flow": x["flow"]} if i < 20 else x)
+    expected = OnlinePPCA(n_components=3).partial_fit(X)
+    np.testing.assert_allclose(transformer.model.components_, expected.components_, rtol=1e-7, atol=1e-9)
+    poor = Transformer(OnlinePPCA(n_components=3), grace_period=5)
+    for x in dicts[:4]:
+        poor.learn_one({"flow": x["flow"]})
+    for _ in range(2):
+        with pytest.raises(InputError, match="n_components=3 must be at most n_features=1"):
+            poor.learn_one({"flow": 1.0})
+
+
+@pytest.mark.parametrize("model", [IncrementalGaussianMixture(), OnlinePPCA()])
+def test_scores_of_anomalies_do_not_depend_on_units(model):
+    """With one unit for all features for PPCA, which has one noise for all."""
+    dicts, _ = make_dicts(300, gaps=0.2)
+    units = {"flow": 1024.0, "heat": 1024.0 if isinstance(model, OnlinePPCA) else 2.0**-7, "load": 1024.0}
+    other = [{name: value * units[name] for name, value in x.items()} for x in dicts]
+    one, two = AnomalyDetector(model), AnomalyDetector(model)
+    one.learn_many(dicts)
+    two.learn_many(other)
+    np.testing.assert_allclose(two.score_many(other), one.score_many(dicts), rtol=1e-9, atol=1e-9)
+
+
+def test_score_of_a_typical_gaussian_row_is_zero_whatever_is_missing():
+    X = np.random.default_rng(0).normal(0, [0.001, 1.0, 5000.0], (2000, 3))
+    detector = AnomalyDetector(IncrementalGaussianMixture(beta=0.0))
+    detector.learn_many([dict(zip(NAMES, row, strict=True)) for row in X.tolist()])
+    for kept in (NAMES, NAMES[:1], NAMES[2:]):
+        scores = detector.score_many([{name: row[NAMES.index(name)] for name in kept} for row in X.tolist()])
+        assert np.mean(scores) == pytest.approx(0.0, abs=0.2)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 10, 60])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ({"heat": "warm"}, r"'heat' is 'warm', which is not a number.*SelectType"),
+        ({"heat": [1.0]}, r"'heat' is \[1.0\], which is not a number"),
+        ({"heat": float("inf")}, "'heat'"),
+        ([1.0, 2.0], "must be a dict of features; got a list"),
+    ],
+)
+def test_bad_values_are_refused_and_nothing_changes(n, x, message):
+    dicts, _ = make_dicts(60)
+    density = Density(grace_period=40)
+    density.learn_many(dicts[:n])
+    before = pickle.dumps(density)
+    for learn in (density.learn_one, lambda x: density.learn_many([*dicts, x])):
+        with pytest.raises(InputError, match=message):
+            learn(x)
+        assert pickle.dumps(density) == before
+
+
+def test_bad_parameters_are_refused():
+    with pytest.raises(InputError, match=r"Clusterer takes a model of everlearn that has predict_proba, means_; got"):
+        Clusterer(OnlinePPCA())
+    with pytest.raises(InputError, match="Density takes a model of everlearn"):
+        Density(anomaly.HalfSpaceTrees())
+    with pytest.raises(InputError, match="grace_period must be a number of rows, at least 1; got 0"):
+        Density(grace_period=0)
+    with pytest.raises(InputError, match=r"learned 2 columns; features names 0.*features=\[...\]"):
+        Density(IncrementalGaussianMixture().fit([[1.0, 2.0], [2.0, 1.0]]))
+
+
+# -- saving, merging, frames -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [100, 400])
+def test_saved_model_goes_on_in_a_new_adapter(n, tmp_path):
+    dicts, _ = make_dicts(500, gaps=0.1)
+    detector = AnomalyDetector(grace_period=50)
+    detector.learn_many(dicts[:n])
+    detector.model.save(tmp_path / "model.evl")
+    again = AnomalyDetector(everlearn.load(tmp_path / "model.evl"))
+    assert again.score_many(dicts) == detector.score_many(dicts)
+    detector.learn_many(dicts[n:])
+    again.learn_many(dicts[n:])
+    assert again.score_many(dicts) == detector.score_many(dicts)
+
+
+def test_given_model_is_not_changed():
+    dicts, X = make_dicts(50)
+    model = IncrementalGaussianMixture().fit(X)
+    detector = AnomalyDetector(model, features=NAMES)
+    detector.learn_many(dicts)
+    assert model.n_samples_seen_ == 50
+    assert detector.model.n_samples_seen_ == 100
+    assert not hasattr(detector.clone().model, "n_features_in_")
+
+
+def test_models_merge():
+    dicts, X = make_dicts(600)
+    one, two = Density(), Density()
+    one.learn_many(dicts[:300])
+    two.learn_many(dicts[300:])
+    together = Density(one.model + two.model)
+    np.testing.assert_allclose(together.score_many(dicts), (one.model + two.model).score_samples(X))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_in_frames_out(library):
+    frames = pytest.importorskip(library)
+    dicts, X = make_dicts(300, gaps=0.1)
+    table = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))[["load", "flow", "heat"]]
+    for adapter in ADAPTERS:
+        from_frame, from_dicts = adapter(), adapter()
+        from_frame.learn_many(table[:100])
+        from_frame.learn_many(table[100:])
+        from_dicts.learn_many(dicts)
+        if hasattr(from_frame, "transform_many"):
+            frame = from_frame.transform_many(table)
+            assert type(frame) is type(table)
+            for name in frame.columns:
+                np.testing.assert_allclose(frame[name], [x[name] for x in from_dicts.transform_many(dicts)], rtol=1e-9)
+        else:
+            question = "score_many" if hasattr(from_frame, "score_many") else "predict_many"
+            series = getattr(from_frame, question)(table)
+            assert type(series) is type(table["heat"])
+            np.testing.assert_allclose(series, getattr(from_dicts, question)(dicts), rtol=1e-9)
+
+
+def test_index_of_a_frame_is_kept_and_text_refused():
+    pandas = pytest.importorskip("pandas")
+    _, X = make_dicts(30)
+    table = pandas.DataFrame(X, columns=NAMES, index=range(100, 130))
+    density = Density()
+    assert list(density.score_many(table).index) == list(table.index)
+    density.learn_many(table)
+    assert list(density.score_many(table).index) == list(table.index)
+    with pytest.raises(InputError, match="a column that is not numbers"):
+        density.learn_many(pandas.DataFrame({"heat": ["warm"]}))
+
+
+# -- in river's company ----------------------------------------------------------------------------
+
+
+def test_detector_in_a_progressive_validation():
+    model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(max_components=5))
+    metric = metrics.RollingROCAUC(window_size=3000)
+    evaluate.progressive_val_score(datasets.Shuttle().take(3000), model, metric)
+    assert metric.get() > 0.95
+
+
+def test_detector_in_a_filter():
+    dicts, _ = make_dicts(300)
+    quantile = anomaly.QuantileFilter(AnomalyDetector(), q=0.99)
+    for x in dicts:
+        quantile.learn_one(x)
+    assert quantile.classify(quantile.score_one({"heat": 90.0, "flow": 0.0}))
+    assert not quantile.classify(quantile.score_one({"heat": 20.0, "flow": 40.0}))
+
+
+def test_clusterer_in_a_progressive_validation():
+    dicts, _ = make_dicts(400)
+    model = Clusterer(IncrementalGaussianMixture(delta=0.1, beta=0.01))
+    metric = metrics.Silhouette()
+    evaluate.progressive_val_score(((x, None) for x in dicts), model, metric)
+    assert 0.0 < metric.get() < 0.5
+
+
+def test_imputer_and_transformer_in_a_pipeline():
+    dicts, X = make_dicts(500)
+    rng = np.random.default_rng(1)
+    gappy = [{name: v for name, v in x.items() if name == "load" or rng.random() < 0.5} for x in dicts]
+    stream = list(zip(gappy, (X[:, 1] - 20.0).tolist(), strict=True))
+
+    def error(*first):
+        model = compose.Pipeline(preprocessing.StandardScaler(), *first, linear_model.BayesianLinearRegression())
+        return evaluate.progressive_val_score(stream, model, metrics.MAE()).get()
+
+    assert error(Imputer()) < 0.9 * error()
+    assert error(Imputer(), Transformer(OnlinePPCA(2))) < 0.75 * np.abs(X[:, 1] - 20.0).mean()
+
+
+def test_learning_a_dict_costs_little_more_than_partial_fit():
+    dicts, X = make_dicts(300)
+    density = Density(IncrementalGaussianMixture(beta=0.0))
+    model = IncrementalGaussianMixture(beta=0.0).fit(X)
+    density.learn_many(dicts)
+    rows = [X[i : i + 1].copy() for i in range(100)]
+
+    def seconds(learn, items):
+        start = time.process_time()
+        for item in items:
+            learn(item)
+        return (time.process_time() - start) / len(items)
+
+    repeats = range(30)
+    with_dicts = min(seconds(density.learn_one, dicts[:100]) for _ in repeats)
+    with_rows = min(seconds(model.partial_fit, rows) for _ in repeats)
+    assert with_dicts - with_rows < 30e-6
