@@ -307,7 +307,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         elif whole:
             self._settle(frame_of_rows(X))
         else:
-            n = min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
+            n = self._warmup_rows(D)
             self._warmup_ = Warmup(np.zeros((n, D)), np.zeros(n), 0)
             self._cache_: dict[str, Any] = {}
 
@@ -317,6 +317,9 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             _check_prune(self.prune)
         if self.change_detector is not None:
             change.check(self.change_detector, "change_detector")
+
+    def _warmup_rows(self, D: int) -> int:
+        return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
 
     def _empty(self, D: int) -> MixtureState:
         return incremental.empty(D, diagonal=self.covariance == "diag")

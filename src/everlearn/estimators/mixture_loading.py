@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 def check_mixture(model: IncrementalGaussianMixture) -> None:
     """Refuse a loaded mixture in which an array has another shape or a count another range than learning needs."""
     D = model.n_features_in_
-    _check_state(model._state_, model.covariance, D)
+    check_state(model._state_, model.covariance, D)
     _check_monitor(model._monitor_)
     require((model._frame_ is None) != (model._warmup_ is None), "it has neither a scale nor rows to estimate it from")
     if model._frame_ is not None:
-        expect_fields(model._frame_, Frame, {"D": D}, scale="D", variance="D", centre="D")
-        require(
-            (model._frame_.scale > 0).all() and (model._frame_.variance > 0).all(), "a column's spread is not positive"
-        )
+        check_frame(model._frame_, D)
     if model._warmup_ is not None:
         _check_warmup(model._warmup_, D)
     if model.second_look:
@@ -37,7 +34,14 @@ def check_mixture(model: IncrementalGaussianMixture) -> None:
         _check_bank(model._bank_, model.covariance, D)
 
 
-def _check_state(state: Any, covariance: str, D: int) -> None:
+def check_frame(frame: Any, D: int) -> None:
+    """Refuse a loaded frame that does not have a positive spread for each of D columns."""
+    expect_fields(frame, Frame, {"D": D}, scale="D", variance="D", centre="D")
+    require((frame.scale > 0).all() and (frame.variance > 0).all(), "a column's spread is not positive")
+
+
+def check_state(state: Any, covariance: str, D: int) -> None:
+    """Refuse a loaded state whose arrays do not fit each other, D columns or the shape of the covariances."""
     precisions = "C D" if covariance == "diag" else "C D D"
     expect_fields(
         state, MixtureState, {"D": D},
@@ -86,4 +90,4 @@ def _check_bank(state: Any, covariance: str, D: int) -> None:
     needed = (0, 1) if control[TRIAL] else (control[ACTIVE],)
     require(all(len(members[slot]) == J for slot in needed), "it lacks the memories that it answers from")
     for member in (*state.active, *state.stash):
-        _check_state(member, covariance, D)
+        check_state(member, covariance, D)

@@ -15,14 +15,19 @@ from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
 
 ESTIMATORS = {
+    "everlearn.estimators.class_joint": ("JointClasses",),
+    "everlearn.estimators.class_mixtures": ("ClassMixtures",),
+    "everlearn.estimators.classifier": ("IncrementalGaussianMixtureClassifier",),
     "everlearn.estimators.mixture": ("IncrementalGaussianMixture",),
     "everlearn.estimators.ppca": ("OnlinePPCA",),
+    "everlearn.estimators.regressor": ("IncrementalGaussianMixtureRegressor",),
 }
 """Estimators a file may name, by the module that holds them."""
 
 VALUES = {
     "everlearn.core.adaptive": ("AdaptiveState",),
     "everlearn.core.change": ("ChangeState", "PageHinkley"),
+    "everlearn.core.classes": ("Blend",),
     "everlearn.core.constraint": ("Every", "NaturalConstraint", "OnChange", "Reference"),
     "everlearn.core.forgetting": ("BankState",),
     "everlearn.core.frame": ("Frame",),
@@ -30,6 +35,7 @@ VALUES = {
     "everlearn.core.monitor": ("MonitorState",),
     "everlearn.core.online_em": ("State",),
     "everlearn.core.schedules": ("PowerSchedule",),
+    "everlearn.estimators.class_mixtures": ("LabelledRows",),
     "everlearn.estimators.mixture": ("Warmup",),
 }
 """NamedTuples and frozen dataclasses a file may name, by the module that holds them."""
