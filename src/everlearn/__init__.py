@@ -13,19 +13,28 @@ if TYPE_CHECKING:
     from everlearn.core.constraint import NaturalConstraint as NaturalConstraint
     from everlearn.core.constraint import OnChange as OnChange
     from everlearn.core.schedules import PowerSchedule as PowerSchedule
+    from everlearn.estimators.classifier import (
+        IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
+    )
     from everlearn.estimators.combine import merge as merge
     from everlearn.estimators.mixture import IncrementalGaussianMixture as IncrementalGaussianMixture
     from everlearn.estimators.persistence import load as load
     from everlearn.estimators.persistence import save as save
     from everlearn.estimators.ppca import OnlinePPCA as OnlinePPCA
+    from everlearn.estimators.regressor import (
+        IncrementalGaussianMixtureRegressor as IncrementalGaussianMixtureRegressor,
+    )
     from everlearn.estimators.shape import merge_unimodal as merge_unimodal
     from everlearn.estimators.shape import modes as modes
     from everlearn.estimators.shape import reduce as reduce
     from everlearn.estimators.shape import ridgeline as ridgeline
+    from everlearn.estimators.tuning import tune as tune
 
 _PUBLIC = {
     "Every": "everlearn.core.constraint",
     "IncrementalGaussianMixture": "everlearn.estimators.mixture",
+    "IncrementalGaussianMixtureClassifier": "everlearn.estimators.classifier",
+    "IncrementalGaussianMixtureRegressor": "everlearn.estimators.regressor",
     "NaturalConstraint": "everlearn.core.constraint",
     "OnChange": "everlearn.core.constraint",
     "OnlinePPCA": "everlearn.estimators.ppca",
@@ -38,8 +47,9 @@ _PUBLIC = {
     "reduce": "everlearn.estimators.shape",
     "ridgeline": "everlearn.estimators.shape",
     "save": "everlearn.estimators.persistence",
+    "tune": "everlearn.estimators.tuning",
 }
-_MODULES = ("checks", "errors")
+_MODULES = ("checks", "datasets", "errors")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

@@ -21,7 +21,7 @@ from everlearn.estimators.mixture import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 
-_KINDS = {"U": "text", "T": "text", "O": "objects", "b": "truth values", "i": "numbers", "u": "numbers", "f": "numbers"}
+_KINDS = {"U": "text", "b": "truth values", "i": "numbers", "u": "numbers", "f": "numbers"}
 
 
 class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
@@ -219,8 +219,10 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
             self._advance(X, y, sample_weight)
             return self
         announced = _check_labels(classes, "classes", np.asarray(classes).size)
-        for known in (np.asarray(y), self.classes_) if self._is_started() else (np.asarray(y),):
-            _check_same_kind(announced, known)
+        if y is not None:
+            _check_same_kind(announced, _check_labels(y, "y", np.asarray(y).shape[0]))
+        if self._is_started():
+            _check_same_kind(announced, self.classes_)
         self._advance(X, y, sample_weight)
         self._open_classes(announced)
         return self
@@ -404,21 +406,25 @@ def _check_labels(y: Any, name: str, n_rows: int) -> NDArray[Any]:
 
 
 def _check_unusual_labels(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    if labels.dtype.kind not in _KINDS:
+    if labels.dtype.kind in "OT":
+        n_texts = sum(isinstance(label, str) for label in labels.tolist())
+        if n_texts not in (0, len(labels)):
+            raise InputError(f"{name} holds text and other values. Use one kind of label.")
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind not in _KINDS or labels.ndim != 1:
         raise InputError(f"{name} holds values of type {labels.dtype}; labels are text or whole numbers.")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError(f"Input {name} contains NaN or infinity; every row needs a label.")
     try:
         check_classification_targets(labels)
-        np.unique(labels)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise InputError(f"{name} cannot be taken as labels: {error}") from error
     return labels
 
 
 def _check_same_kind(labels: NDArray[Any], known: NDArray[Any]) -> None:
-    mine, theirs = (_KINDS.get(array.dtype.kind, "no labels") for array in (labels, known))
-    if mine != theirs and known.size and labels.size:
+    mine, theirs = _KINDS[labels.dtype.kind], _KINDS[known.dtype.kind]
+    if mine != theirs and len(known) and len(labels):
         raise InputError(f"Some labels are {mine}, others are {theirs}. Use one kind of label.")
 
 
