@@ -361,3 +361,21 @@ def page_hinkley(values, drift, threshold, min_rows, limit):
             kept, drop, value = [], 0.0, values[t]
         kept.append(value)
     return fired
+
+
+# -- classes: one row taken out of its own class -----------------------------------------------------
+
+
+def left_out_log_density(x, share, counts, means, covariances, prior):
+    """Log-density of x under a mixture that has lost x, which held `share` of each component's count.
+
+    Covariances hold `prior` rows beside the counts. Gaps of x are left out of everything first.
+    """
+    seen = np.flatnonzero(~np.isnan(x))
+    left, parts = counts - share, []
+    for n, r, m, S in zip(counts, share, means, covariances, strict=True):
+        m, S, e = m[seen], S[np.ix_(seen, seen)], x[seen] - m[seen]
+        scatter = (n + prior) * S - r * n / (n - r) * np.outer(e, e)
+        parts.append(log_normal(x[seen], (n * m - r * x[seen]) / (n - r), scatter / (n - r + prior)))
+    joint = np.log(left / left.sum()) + np.array(parts)
+    return joint.max() + np.log(np.exp(joint - joint.max()).sum())

@@ -282,7 +282,9 @@ def voices(views: Views, X: Array, log_prior: Array, own: Labelled | None = None
 
 
 def _normalised(log_p: Array) -> Array:
-    return log_p - log_sum_exp(log_p)[..., None]
+    """Log-probabilities that sum to one, however far from zero they were."""
+    relative = log_p - log_p.max(axis=-1, keepdims=True)
+    return np.asarray(relative - np.log(np.exp(relative).sum(axis=-1, keepdims=True)))
 
 
 def _stacked(truth: Array, weights: Array) -> Array:
