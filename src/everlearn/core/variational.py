@@ -21,12 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from everlearn.core import forgetting, ppca
+from everlearn.core import forgetting, merging, ppca
+from everlearn.core.forgetting import CAPS as CAPS
 from everlearn.core.forgetting import BankState
-from everlearn.core.ppca import PPCA
+from everlearn.core.ppca import PPCA, Ready
+from everlearn.errors import InputError
 from everlearn.kernels import variational_bank as kernels
+from everlearn.kernels import variational_paper as paper_kernels
 from everlearn.kernels.forgetting import ROWS
-from everlearn.kernels.variational import K0
+from everlearn.kernels.ppca import invert_spd
+from everlearn.kernels.variational import K0 as K0
 
 Array = NDArray[np.float64]
 
@@ -34,6 +38,7 @@ NOISE_PRIOR = 1e-3
 NODES = 1024
 KNOTS = 1024
 SMALLEST, LARGEST = 1e-3, 1e12
+ALIGNMENTS = 50
 
 
 class State(NamedTuple):
@@ -70,14 +75,32 @@ class Settings(NamedTuple):
     nodes: Array  # (3, nodes)
 
 
+class PaperState(NamedTuple):
+    """The paper's model, without a mean; the arrays are changed in place."""
+
+    B: Array  # (m, n): M K, transposed
+    K: Array  # (m, m): G/tau
+    C: Array  # (m, m): B B'
+
+
 class Posterior(NamedTuple):
-    """Of one model: mean of the loadings (n, m), their precision K (m, m), the mean (n,), noise shape and rate."""
+    """Of one model: the loadings' mean (n, m) and precision K (m, m), the mean and its weight, the noise.
+
+    `seen` counts the effective rows that observed each column.
+    """
 
     M: Array
     K: Array
     mu: Array
+    N: float
     a: float
     b: float
+    seen: Array
+
+    @property
+    def sigma2(self) -> float:
+        """Noise variance."""
+        return self.b / self.a
 
 
 def warmup_rows(m: int) -> int:
@@ -85,30 +108,39 @@ def warmup_rows(m: int) -> int:
     return max(10, 5 * m + 5)
 
 
-def init(model: PPCA, n_rows: int, *, adaptive: bool, stream_row: int, seen: Array | None = None) -> State:
-    """State of a bank, or of one model, that starts from a maximum likelihood model of `n_rows` rows.
+def of_rows(model: PPCA, n_rows: int, seen: Array) -> Posterior:
+    """Posterior that agrees with a maximum likelihood model of a few rows, of which `seen` observed each column.
 
-    `stream_row` is the number of the next row in the stream, `seen` how many of the rows observed each column.
+    The noise has half the degrees of freedom left by the loadings and the mean, and half the sum of squares.
     """
     n, m = model.W.shape
-    caps = forgetting.CAPS if adaptive else (math.inf,)
+    share = float(seen.sum()) / (n * n_rows)
+    free = max((n_rows - 1 - m) * (n - m) * share, 1.0)
+    squares = n_rows * (n - m) * share * model.sigma2 if n > m else free * model.sigma2
+    return Posterior(model.W, n_rows * np.eye(m), model.mu, float(n_rows), 0.5 * free, 0.5 * squares, seen)
+
+
+def init(posterior: Posterior, *, adaptive: bool, stream_row: int) -> State:
+    """State of a bank, or of one model, that starts from a posterior; `stream_row` is the number of the next row."""
+    n, m = posterior.M.shape
+    caps = CAPS if adaptive else (math.inf,)
     J, slots, p = len(caps), (2 if adaptive else 1), m + 1
-    bank = forgetting.init(float(n_rows), caps)
+    bank = forgetting.init(posterior.N, caps)
     bank.control[ROWS] = stream_row
     B, K = np.zeros((slots, J, p, n)), np.zeros((slots, J, p, p))
-    B[:, :, :m] = model.W.T * n_rows
-    K[:, :] = n_rows * np.eye(p)
-    observed = np.full(n, float(n_rows)) if seen is None else seen
+    B[:, :, :m] = posterior.K @ posterior.M.T
+    K[:, :, :m, :m] = posterior.K
+    K[:, :, m, m] = posterior.N
     return State(
         B=B,
         K=K,
         C=B @ B.swapaxes(2, 3),
         K_inv=np.linalg.inv(K),
-        seen=np.broadcast_to(observed, (slots, J, n)).copy(),
-        noise=np.broadcast_to(_noise_of(model, n_rows, observed), (slots, J, 2)).copy(),
-        origin=model.mu.copy(),
-        rounding=np.array([ppca.noise_floor(0.0, model.mu)]),
-        gappy=np.array([bool((observed < n_rows).any())]),
+        seen=np.broadcast_to(posterior.seen, (slots, J, n)).copy(),
+        noise=np.broadcast_to([posterior.a, posterior.b], (slots, J, 2)).copy(),
+        origin=posterior.mu.copy(),
+        rounding=np.array([ppca.noise_floor(0.0, posterior.mu)]),
+        gappy=np.array([bool((posterior.seen < posterior.N).any())]),
         young=np.full(slots, kernels.GROWN, dtype=np.int64),
         rows=np.zeros((slots, warmup_rows(m) if adaptive else 0, n)),
         prior_B=np.zeros((slots, p, n)),
@@ -116,15 +148,6 @@ def init(model: PPCA, n_rows: int, *, adaptive: bool, stream_row: int, seen: Arr
         prior_noise=np.zeros((slots, 2)),
         bank=bank,
     )
-
-
-def _noise_of(model: PPCA, n_rows: int, seen: Array) -> Array:
-    """Shape and rate: half the degrees of freedom left by the loadings and the mean, half the sum of squares."""
-    n, m = model.W.shape
-    share = float(seen.sum()) / (n * n_rows)
-    free = max((n_rows - 1 - m) * (n - m) * share, 1.0)
-    squares = n_rows * (n - m) * share * model.sigma2 if n > m else free * model.sigma2
-    return np.array([0.5 * free, 0.5 * squares])
 
 
 def settings(n: int, m: int, *, forgetting: float | None, tau: float, sigma2: float) -> Settings:
@@ -159,11 +182,128 @@ def learn(state: State, X: Array, constants: Settings, *, trace: bool = False) -
     return float(kernels.learn_rows(X, state, constants, kept)), kept
 
 
-def answer(state: State, tau: float = 0.0) -> Posterior:
-    """The posterior that answers; with a known tau its noise is exact."""
+def answer(state: State, tau: float = 0.0) -> Ready:
+    """The model that answers; `tau` is the noise precision if it is known."""
     slot, k = forgetting.answer(state.bank)
-    K, B = state.K[slot, k], state.B[slot, k]
+    n, m = len(state.origin), state.K.shape[2] - 1
+    mu, W, M_inv = np.empty(n), np.empty((n, m)), np.empty((m, m))
+    sigma2, log_det = kernels.fill_answer(slot, k, state, tau, mu, W, M_inv)
+    return Ready(mu, W, float(sigma2), M_inv, float(log_det))
+
+
+def posterior(state: State) -> Posterior:
+    """What the member that answers knows."""
+    slot, k = forgetting.answer(state.bank)
+    K = state.K[slot, k]
     m = len(K) - 1
-    M = np.linalg.solve(K, B)
-    a, b = (math.inf, math.inf / tau) if tau else state.noise[slot, k]
-    return Posterior(M[:m].T, K[:m, :m], state.origin + M[m], float(a), float(b))
+    M = state.K_inv[slot, k] @ state.B[slot, k]
+    N = float(K[m, m])
+    a, b = state.noise[slot, k]
+    seen = state.seen[slot, k] if state.gappy[0] else np.full(len(state.origin), N)
+    return Posterior(np.ascontiguousarray(M[:m].T), K[:m, :m].copy(), state.origin + M[m], N, a, b, seen.copy())
+
+
+def loadings_std(known: Posterior, rotation: Array) -> Array:
+    """Standard deviations of the loadings M R, (n, m): those of N(M, (tau K)^-1), larger where a column had gaps."""
+    variance = np.einsum("ij,ik,kj->j", rotation, _inverse(known.K), rotation) * known.sigma2
+    p = len(known.K) + 1
+    return np.sqrt(np.outer((known.N + p) / (known.seen + p), variance))
+
+
+def _inverse(K: Array) -> Array:
+    """Inverse of a positive definite matrix, kept definite where rounding has made it singular."""
+    K_inv = K.copy()
+    invert_spd(K_inv, np.empty(len(K)))
+    return K_inv
+
+
+# -- merging ---------------------------------------------------------------------------------------
+
+
+def merge(parts: list[Posterior], shares: Array, K0: float = K0) -> Posterior:
+    """Streaming Bayes: natural parameters add, the prior K0 is counted once (Broderick and others, 2013).
+
+    The latent axes of the parts are first turned onto each other. `shares` multiply what each part knows. Squares by
+    which the parts differ go into the noise.
+    """
+    parts = [_weighed(_turned(part, R), w) for part, R, w in zip(parts, _rotations(parts), shares, strict=True)]
+    m = parts[0].K.shape[0]
+    once = (len(parts) - 1) * K0 * np.eye(m)
+    trust = np.array([part.seen / part.N for part in parts])
+    trust[:, trust.sum(axis=0) <= 0.0] = 1.0
+    precision = np.einsum("lc,lij->cij", trust, np.array([part.K for part in parts])) - once
+    pull = sum(t[:, None] * (part.M @ part.K) for t, part in zip(trust, parts, strict=True))
+    M: Array = np.linalg.solve(precision, pull[:, :, None])[:, :, 0]
+    weight = trust * np.array([[part.N] for part in parts])
+    mu: Array = np.sum(weight * [part.mu for part in parts], axis=0) / weight.sum(axis=0)
+    squares = sum(
+        float(np.sum(t[:, None] * ((part.M - M) @ part.K) * (part.M - M)) + np.sum(w * (part.mu - mu) ** 2))
+        for t, w, part in zip(trust, weight, parts, strict=True)
+    )
+    return Posterior(
+        M,
+        sum(part.K for part in parts) - once,
+        mu,
+        sum(part.N for part in parts),
+        sum(part.a for part in parts),
+        sum(part.b for part in parts) + 0.5 * squares,
+        np.sum([part.seen for part in parts], axis=0),
+    )
+
+
+def _rotations(parts: list[Posterior]) -> list[Array]:
+    """Orthogonal matrices that bring the parts' loadings together: each onto the mean of all, in turn."""
+    weights = [part.N for part in parts]
+    target = parts[int(np.argmax(weights))].M
+    for _ in range(ALIGNMENTS):
+        turns = [merging.procrustes(part.M, target) for part in parts]
+        last, target = target, np.average([part.M @ R for part, R in zip(parts, turns, strict=True)], 0, weights)
+        if np.allclose(target, last, rtol=1e-12, atol=0.0):
+            break
+    return turns
+
+
+def _turned(part: Posterior, R: Array) -> Posterior:
+    return part._replace(M=part.M @ R, K=R.T @ part.K @ R)
+
+
+def _weighed(part: Posterior, w: float) -> Posterior:
+    return part._replace(K=w * part.K, N=w * part.N, a=w * part.a, b=w * part.b, seen=w * part.seen)
+
+
+def rescale(part: Posterior, factor: float) -> Posterior:
+    """Posterior of the rows times `factor`."""
+    return part._replace(M=part.M * factor, mu=part.mu * factor, b=part.b * factor * factor)
+
+
+# -- as the paper prints it ------------------------------------------------------------------------
+
+
+def init_paper(M: Array, K: float) -> PaperState:
+    """State with loadings M (n, m) and K = G/tau times I. M = 0 is a fixed point that no row can leave: refused."""
+    if not M.any():
+        raise InputError("The first loadings are all zero, where the paper's rule stays for ever; draw them at random.")
+    B = K * np.ascontiguousarray(M.T)
+    return PaperState(B, K * np.eye(M.shape[1]), B @ B.T)
+
+
+def learn_paper(
+    state: PaperState, X: Array, *, forgetting: float | None, K0: float, tau: float, p1: float, trace: bool = False
+) -> tuple[float, Array]:
+    """Learn the rows of X in order by eq. 5 to 10 of the paper, changing `state` in place.
+
+    `forgetting` None finds lambda in every row from L(1), L(0) and the prior p1 of lambda = 1. Returns the last lambda
+    and, with `trace`, that of every row with its memory, (2, rows).
+    """
+    fixed = -1.0 if forgetting is None else forgetting
+    kept = np.full((2, len(X) if trace else 0), np.inf)
+    odds = math.log(p1 / (1.0 - p1))
+    return float(paper_kernels.learn_rows(X, *state, fixed, K0, tau, odds, kept[0])), kept
+
+
+def paper_posterior(state: PaperState, tau: float) -> Posterior:
+    """What the paper's model knows; its mean is zero and its noise is known."""
+    M = (_inverse(state.K) @ state.B).T
+    n, m = M.shape
+    N = float(np.trace(state.K)) / m
+    return Posterior(np.ascontiguousarray(M), state.K.copy(), np.zeros(n), N, tau, 1.0, np.full(n, N))

@@ -20,6 +20,7 @@ ESTIMATORS = {
     "everlearn.estimators.classifier": ("IncrementalGaussianMixtureClassifier",),
     "everlearn.estimators.mixture": ("IncrementalGaussianMixture",),
     "everlearn.estimators.ppca": ("OnlinePPCA",),
+    "everlearn.estimators.variational": ("VariationalPPCA",),
     "everlearn.estimators.regressor": ("IncrementalGaussianMixtureRegressor",),
 }
 """Estimators a file may name, by the module that holds them."""
@@ -35,6 +36,7 @@ VALUES = {
     "everlearn.core.monitor": ("MonitorState",),
     "everlearn.core.online_em": ("State",),
     "everlearn.core.schedules": ("PowerSchedule",),
+    "everlearn.core.variational": ("PaperState", "State"),
     "everlearn.estimators.class_mixtures": ("LabelledRows",),
     "everlearn.estimators.mixture": ("Warmup",),
 }

@@ -25,7 +25,7 @@ from everlearn.kernels.forgetting import (
     settled,
 )
 from everlearn.kernels.jit import kernel
-from everlearn.kernels.ppca import ROUNDING, TINY, copy_matrix, copy_vector
+from everlearn.kernels.ppca import ROUNDING, TINY, copy_matrix, copy_vector, invert_spd
 from everlearn.kernels.variational import K0, LOG_2PI, MATRICES, SCALE, SHIFT, VECTORS, evaluate
 from everlearn.kernels.variational_learn import commit
 from everlearn.kernels.variational_young import gaps_of, gram, normalise, replay
@@ -107,7 +107,8 @@ def learn_slot(x, gaps, slot, state, factors, P, V, fit, successors):
         if not successors[j]:
             commit(
                 x, gaps, state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j],
-                state.seen[slot, j], state.noise[slot, j], factors[slot, j], state.gappy[0], P[slot, j], V[slot, j], fit,
+                state.seen[slot, j], state.noise[slot, j], factors[slot, j], state.gappy[0], P[slot, j], V[slot, j],
+                fit,
             )  # fmt: skip
             bank.n_eff[slot, j] = factors[slot, j] * bank.n_eff[slot, j] + 1.0
     for j in range(J):
@@ -223,9 +224,7 @@ def decide_row(n_o, state, settings, scores, facts, V):
     k = best(bank.log_weights[trusted])
     prior_score = background(facts[trusted, k, 0], facts[trusted, k, 1], n_o, len(state.origin), settings)
     k = best(bank.log_weights[old])
-    actions = decide(
-        bank.control, bank.evidence, bank.changes, bank.log_prior, bank.log_weights, scores, prior_score
-    )
+    actions = decide(bank.control, bank.evidence, bank.changes, bank.log_prior, bank.log_weights, scores, prior_score)
     if actions & CHANGE:
         begin_young(old, k, bank.control[ACTIVE], state, V[0, 0, SHIFT], V[0, 0, SCALE])
     return actions
@@ -269,3 +268,27 @@ def learn_rows(X, state, settings, trace):
         if bank.control[ROWS] % REFRESH == 0:
             move_origin(state)
     return lam
+
+
+@kernel
+def fill_answer(slot, k, state, tau, mu, W, M_inv):
+    """A member as a PPCA model: mean, loadings, M^-1; returns sigma2 and ln|M|, M = W'W + sigma2 I."""
+    B, K_inv, noise = state.B[slot, k], state.K_inv[slot, k], state.noise[slot, k]
+    p, n = B.shape
+    m = p - 1
+    for i in range(n):
+        mu[i] = state.origin[i]
+        for c in range(p):
+            mu[i] += K_inv[m, c] * B[c, i]
+        for j in range(m):
+            W[i, j] = 0.0
+            for c in range(p):
+                W[i, j] += K_inv[j, c] * B[c, i]
+    sigma2 = 1.0 / tau if tau > 0.0 else noise[1] / noise[0]
+    for j in range(m):
+        for d in range(j + 1):
+            M_inv[j, d] = sigma2 if j == d else 0.0
+            for i in range(n):
+                M_inv[j, d] += W[i, j] * W[i, d]
+            M_inv[d, j] = M_inv[j, d]
+    return sigma2, invert_spd(M_inv, np.empty(m))
