@@ -83,15 +83,15 @@ def pull_loadings(V, weight, reference, W):
 
 
 @kernel
-def pull_noise(A, d, beta, reference_scalars):
+def pull_noise(A, d, beta, s, reference_scalars):
     """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*.
 
-    By Newton's method, kept inside the bracket by bisection.
+    By Newton's method from the last s, kept inside the bracket by bisection.
     """
     s_ref = reference_scalars[REF_SIGMA2]
     strength = 2.0 * beta * reference_scalars[F_SIGMA2]
     low, high = min(A / d, s_ref), max(A / d, s_ref)
-    v = 0.5 * (low + high)
+    v = min(max(s, low), high)
     for _ in range(60):
         value = A - d * v - strength * v * v * (v - s_ref)
         if value > 0.0:
@@ -102,7 +102,7 @@ def pull_noise(A, d, beta, reference_scalars):
         v += value / (d + strength * v * (3.0 * v - 2.0 * s_ref))
         if not low < v < high:
             v = 0.5 * (low + high)
-        if abs(v - last) <= 1e-15 * v:
+        if abs(v - last) <= 4e-16 * v:
             break
     return v
 
@@ -122,8 +122,8 @@ def proximal_step(beta, V, expanded, state, reference, T):
     if not expanded:
         cross = inner(S1, W)
     np.dot(W.T, W, T)
-    A = scalars[S0] + square - 2.0 * cross + inner(S2, T)
-    return pull_noise(max(A, 0.0), W.shape[0], beta, reference[4])
+    A = scalars[S0] + square - 2.0 * cross + (np.trace(T) if expanded else inner(S2, T))
+    return pull_noise(max(A, 0.0), W.shape[0], beta, s, reference[4])
 
 
 @kernel
