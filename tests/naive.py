@@ -2,7 +2,6 @@
 
 import numpy as np
 
-
 # -- incremental mixture (IGMN in covariance form, O(D^3) a row) ------------------------------------
 
 

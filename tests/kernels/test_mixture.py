@@ -1,11 +1,11 @@
 """The compiled incremental mixture against its slow twin."""
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from everlearn.core import incremental
 
 

@@ -176,7 +176,7 @@ class StreamEstimator(BaseEstimator):
         """Take over what `fresh` has learned in place of what was learned before."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
-        vars(self).update({name: value for name, value in vars(fresh).items() if name.endswith("_")})
+        self.__dict__.update({name: value for name, value in vars(fresh).items() if name.endswith("_")})
 
     def _check_batch(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool

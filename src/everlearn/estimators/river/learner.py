@@ -66,7 +66,7 @@ class Learner(base.Base):
                 f"{type(self).__name__} takes a model of everlearn that has {', '.join(self._needs)}; "
                 f"got {model!r}. Try model={self._default.__name__}()."
             )
-        if not isinstance(self.grace_period, Integral) or self.grace_period < 1:
+        if not isinstance(self.grace_period, int | np.integer) or self.grace_period < 1:
             raise InputError(f"grace_period must be a number of rows, at least 1; got {self.grace_period!r}.")
 
     @property
