@@ -1,5 +1,6 @@
 """The river learners: river's own checks, features that come and go, and the same answers as the models."""
 
+import itertools
 import pickle
 import random
 import time
@@ -11,16 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlearn
-from everlearn import IncrementalGaussianMixture, OnlinePPCA
+from everlearn import (
+    IncrementalGaussianMixture,
+    IncrementalGaussianMixtureClassifier,
+    IncrementalGaussianMixtureRegressor,
+    OnlinePPCA,
+)
 from everlearn.errors import InputError
 
 river = pytest.importorskip("river", reason="river is not installed: pip install 'everlearn[river]'")
 
-from river import anomaly, checks, compose, datasets, evaluate, linear_model, metrics, preprocessing  # noqa: E402
+from river import anomaly, checks, compose, datasets, evaluate, linear_model, metrics, naive_bayes, preprocessing  # noqa: E402
 
-from everlearn.river import AnomalyDetector, Clusterer, Density, Imputer, Transformer  # noqa: E402
+from everlearn.river import (  # noqa: E402
+    AnomalyDetector,
+    Classifier,
+    Clusterer,
+    Density,
+    Imputer,
+    Regressor,
+    Transformer,
+)
 
-ADAPTERS = [Density, AnomalyDetector, Clusterer, Transformer, Imputer]
+ADAPTERS = [Density, AnomalyDetector, Clusterer, Transformer, Imputer, Classifier, Regressor]
 NAMES = ["flow", "heat", "load"]
 
 
@@ -33,33 +47,67 @@ def make_dicts(n, seed=0, gaps=0.0):
     return [{name: v for name, v in zip(NAMES, row, strict=True) if v == v} for row in X.tolist()], X
 
 
-def answers(adapter, dicts):
-    """What an adapter says about dicts, as an array."""
-    if hasattr(adapter, "score_one"):
-        return np.array([adapter.score_one(x) for x in dicts])
-    if hasattr(adapter, "predict_proba_one"):
-        return np.array([list(adapter.predict_proba_one(x).values()) for x in dicts])
-    return np.array([list(adapter.transform_one(x).values()) for x in dicts])
+def targets(learner, dicts):
+    """What a learner with targets is to learn: whether the load is high, or twice the heat."""
+    if isinstance(learner, Classifier):
+        return ["high" if x.get("load", 0.0) > 125.0 else "low" for x in dicts]
+    return [2.0 * x.get("heat", 20.0) for x in dicts]
+
+
+def teach(learner, dicts, rows=None):
+    """Learn dicts, or the same rows in another form."""
+    rows = dicts if rows is None else rows
+    if learner._supervised:
+        learner.learn_many(rows, targets(learner, dicts))
+    else:
+        learner.learn_many(rows)
+
+
+def answers(learner, dicts):
+    """What a learner says about dicts, as an array."""
+    if hasattr(learner, "score_one"):
+        return np.array([learner.score_one(x) for x in dicts])
+    if hasattr(learner, "predict_proba_one"):
+        return np.array([list(learner.predict_proba_one(x).values()) for x in dicts])
+    if hasattr(learner, "predict_one"):
+        return np.array([learner.predict_one(x) for x in dicts])
+    return np.array([list(learner.transform_one(x).values()) for x in dicts])
+
+
+def same(a, b):
+    """Whether two answers are the same: a label, or numbers up to rounding."""
+    return a == b if isinstance(b, str) else a == pytest.approx(b, rel=1e-7, abs=1e-9)
 
 
 # -- river's contract ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_passes_rivers_checks(adapter, monkeypatch):
-    """river checks detectors on a data set that it downloads; the one that it brings with it serves as well."""
+CHECKED = [
+    (Density(), 1),
+    (AnomalyDetector(), 3),
+    (Clusterer(), 1),
+    (Transformer(), 1),
+    (Imputer(IncrementalGaussianMixture(warmup=30)), 3),
+    (Classifier(IncrementalGaussianMixtureClassifier(warmup=20), grace_period=20), 6),
+    (Regressor(IncrementalGaussianMixtureRegressor(warmup=30)), 3),
+]
+
+
+@pytest.mark.parametrize(("learner", "share"), CHECKED, ids=str)
+def test_passes_rivers_checks(learner, share, monkeypatch):
+    """On a share of the rows, to save time; for detectors on data that river brings, not on data it downloads."""
     monkeypatch.setattr(datasets, "CreditCard", datasets.Shuttle)
+    monkeypatch.setattr(datasets.base.Dataset, "take", lambda self, k: itertools.islice(self, k // share))
     random.seed(1)
-    model = adapter()
-    assert model._unit_test_skips() == set()
-    checks.check_estimator(model)
+    assert learner._unit_test_skips() == set()
+    checks.check_estimator(learner)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_clone_starts_anew(adapter):
     dicts, _ = make_dicts(50)
     learner = adapter(grace_period=20)
-    learner.learn_many(dicts)
+    teach(learner, dicts)
     clone = learner.clone()
     assert clone.grace_period == 20
     assert not hasattr(clone.model, "n_features_in_")
@@ -71,10 +119,10 @@ def test_clone_starts_anew(adapter):
 def test_pickle_goes_on_learning(adapter):
     dicts, _ = make_dicts(300)
     learner = adapter()
-    learner.learn_many(dicts[:250])
+    teach(learner, dicts[:250])
     twin = pickle.loads(pickle.dumps(learner))
-    learner.learn_many(dicts[250:])
-    twin.learn_many(dicts[250:])
+    teach(learner, dicts[250:])
+    teach(twin, dicts[250:])
     np.testing.assert_array_equal(answers(twin, dicts), answers(learner, dicts))
 
 
@@ -98,16 +146,16 @@ def test_learns_as_the_model_does():
 def test_many_answers_as_one(adapter):
     dicts, _ = make_dicts(300, gaps=0.1)
     learner = adapter()
-    learner.learn_many(dicts)
-    questions = [name for name in ("score", "predict", "transform") if hasattr(learner, f"{name}_one")]
+    teach(learner, dicts)
+    questions = [name for name in dir(learner) if name.endswith("_many") and name != "learn_many"]
     assert questions
     for name in questions:
-        many = getattr(learner, f"{name}_many")
-        one = getattr(learner, f"{name}_one")
+        many = getattr(learner, name)
+        one = getattr(learner, name.replace("_many", "_one"))
         assert many([]) == []
         assert type(one(dicts[0])) is type(many(dicts)[0])
         for a, b in zip(many(dicts), map(one, dicts), strict=True):
-            assert a == pytest.approx(b, rel=1e-9)
+            assert same(a, b)
 
 
 def test_weights_reach_the_model():
@@ -135,6 +183,44 @@ def test_clusters():
     assert clusterer.centers[low]["load"] == pytest.approx(100.0, abs=2.0)
     assert clusterer.centers[high]["load"] == pytest.approx(150.0, abs=2.0)
     assert sum(clusterer.predict_proba_one(dicts[0]).values()) == pytest.approx(1.0)
+
+
+def test_classes_that_come_late_and_features_that_are_missing():
+    dicts, X = make_dicts(400, gaps=0.2)
+    classifier = Classifier()
+    assert classifier.predict_one(dicts[0]) is None
+    assert classifier.predict_many(dicts[:2]) == [None, None]
+    assert classifier.predict_proba_many(dicts[:1]) == [{}]
+    labels = targets(classifier, dicts)
+    low = [i for i, label in enumerate(labels) if label == "low"]
+    classifier.learn_many([dicts[i] for i in low], ["low"] * len(low))
+    assert classifier.predict_proba_one(dicts[0]) == {"low": 1.0}
+    for x, label in zip(dicts, labels, strict=True):
+        if label == "high":
+            classifier.learn_one(x, label)
+    assert classifier.predict_one({"load": 150.0}) == "high"
+    assert classifier.predict_one({"load": 100.0, "heat": None}) == "low"
+    order = low + [i for i, label in enumerate(labels) if label == "high"]
+    model = IncrementalGaussianMixtureClassifier().partial_fit(X[order], [labels[i] for i in order])
+    expected = [dict(zip(model.classes_, p, strict=True)) for p in model.predict_proba(X).tolist()]
+    for probabilities, wanted in zip(classifier.predict_proba_many(dicts), expected, strict=True):
+        assert probabilities == pytest.approx(wanted, rel=1e-7, abs=1e-12)
+
+
+def test_regression_with_weights():
+    dicts, X = make_dicts(300, gaps=0.1)
+    w = np.linspace(0.5, 2.0, len(X))
+    one, many = Regressor(), Regressor()
+    assert one.predict_one(dicts[0]) == 0.0
+    y = targets(one, dicts)
+    for x, target, weight in zip(dicts, y, w, strict=True):
+        one.learn_one(x, target, w=weight)
+    many.learn_many(dicts, y, w=w)
+    expected = IncrementalGaussianMixtureRegressor().partial_fit(X, y, sample_weight=w).predict(X)
+    np.testing.assert_allclose(many.predict_many(dicts), expected, rtol=1e-7)
+    np.testing.assert_allclose(one.predict_many(dicts), expected, rtol=1e-7)
+    with pytest.raises(InputError, match="y has 2 targets; X has 300 rows"):
+        one.learn_many(dicts, y[:2])
 
 
 def test_imputer_fills_what_is_missing_and_lets_the_rest_pass():
@@ -341,9 +427,9 @@ def test_frames_in_frames_out(library):
     table = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))[["load", "flow", "heat"]]
     for adapter in ADAPTERS:
         from_frame, from_dicts = adapter(), adapter()
-        from_frame.learn_many(table[:100])
-        from_frame.learn_many(table[100:])
-        from_dicts.learn_many(dicts)
+        teach(from_frame, dicts[:100], table[:100])
+        teach(from_frame, dicts[100:], table[100:])
+        teach(from_dicts, dicts)
         if hasattr(from_frame, "transform_many"):
             frame = from_frame.transform_many(table)
             assert type(frame) is type(table)
@@ -353,7 +439,19 @@ def test_frames_in_frames_out(library):
             question = "score_many" if hasattr(from_frame, "score_many") else "predict_many"
             series = getattr(from_frame, question)(table)
             assert type(series) is type(table["heat"])
-            np.testing.assert_allclose(series, getattr(from_dicts, question)(dicts), rtol=1e-9)
+            assert all(map(same, series.to_list(), getattr(from_dicts, question)(dicts)))
+
+
+def test_probabilities_of_a_frame():
+    pandas = pytest.importorskip("pandas")
+    dicts, X = make_dicts(100)
+    table = pandas.DataFrame(X, columns=NAMES)
+    classifier = Classifier()
+    assert classifier.predict_proba_many(table).shape == (100, 0)
+    classifier.learn_many(table, pandas.Series(X[:, 1] > 20.0))
+    probabilities = classifier.predict_proba_many(table)
+    assert list(probabilities.columns) == [False, True]
+    assert probabilities.iloc[3].to_dict() == pytest.approx(classifier.predict_proba_one(dicts[3]))
 
 
 def test_index_of_a_frame_is_kept_and_text_refused():
@@ -387,6 +485,26 @@ def test_detector_in_a_filter():
     assert not quantile.classify(quantile.score_one({"heat": 20.0, "flow": 40.0}))
 
 
+@pytest.mark.parametrize(
+    ("model", "peer", "stream", "metric"),
+    [
+        (
+            Classifier(IncrementalGaussianMixtureClassifier(warmup=50)),
+            naive_bayes.GaussianNB(),
+            datasets.ImageSegments().take(300),
+            metrics.Accuracy(),
+        ),
+        (Regressor(), linear_model.LinearRegression(), datasets.TrumpApproval().take(400), metrics.MAE()),
+    ],
+)
+def test_predictions_in_a_progressive_validation(model, peer, stream, metric):
+    rows = list(stream)
+    ours, theirs = metric.clone(), metric.clone()
+    evaluate.progressive_val_score(rows, model, ours)
+    evaluate.progressive_val_score(rows, preprocessing.StandardScaler() | peer, theirs)
+    assert ours.is_better_than(theirs)
+
+
 def test_clusterer_in_a_progressive_validation():
     dicts, _ = make_dicts(400)
     model = Clusterer(IncrementalGaussianMixture(delta=0.1, beta=0.01))
@@ -396,7 +514,7 @@ def test_clusterer_in_a_progressive_validation():
 
 
 def test_imputer_and_transformer_in_a_pipeline():
-    dicts, X = make_dicts(500)
+    dicts, X = make_dicts(300)
     rng = np.random.default_rng(1)
     gappy = [{name: v for name, v in x.items() if name == "load" or rng.random() < 0.5} for x in dicts]
     stream = list(zip(gappy, (X[:, 1] - 20.0).tolist(), strict=True))

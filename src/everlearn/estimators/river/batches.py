@@ -159,7 +159,9 @@ class Table:
 
     def frame(self, values: Array, names: Sequence[Hashable]) -> Any:
         """Several named answers a row."""
-        return dataframe.to_native_frame(values, like=self._frame, columns=list(names))
+        # river takes names other than text with a dict of columns only, and that cannot hold a frame without columns.
+        data = dict(zip(names, values.T, strict=True)) if names else values
+        return dataframe.to_native_frame(data, like=self._frame, columns=list(names))
 
     def filled(self, values: Array, names: Names) -> Any:
         """The rows with the values of the named features put in."""
