@@ -17,6 +17,7 @@ from everlearn import (
     IncrementalGaussianMixtureClassifier,
     IncrementalGaussianMixtureRegressor,
     OnlinePPCA,
+    VariationalPPCA,
 )
 from everlearn.errors import InputError
 
@@ -131,15 +132,22 @@ def test_pickle_goes_on_learning(adapter):
 
 def test_learns_as_the_model_does():
     dicts, X = make_dicts(400, gaps=0.2)
-    density, ppca = Density(), Transformer()
+    density = Density()
     for x in dicts:
         density.learn_one(x)
-        ppca.learn_one(x)
     model = IncrementalGaussianMixture().partial_fit(X)
     np.testing.assert_allclose(density.score_many(dicts), model.score_samples(X), rtol=1e-9)
     assert list(density.model.feature_names_in_) == NAMES
-    coordinates = [list(row.values()) for row in ppca.transform_many(dicts)]
-    np.testing.assert_allclose(coordinates, OnlinePPCA().partial_fit(X).transform(X), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [OnlinePPCA(n_components=2), VariationalPPCA(n_components=2)])
+def test_transforms_as_the_model_does(model):
+    dicts, X = make_dicts(400, gaps=0.2)
+    transformer = Transformer(model)
+    for x in dicts:
+        transformer.learn_one(x)
+    coordinates = [list(row.values()) for row in transformer.transform_many(dicts)]
+    np.testing.assert_allclose(coordinates, model.partial_fit(X).transform(X), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -94,6 +94,7 @@ class Learner(base.Base):
             self._learn_first(self._first, batch, [None] * len(batch) if y is None else y, w)
         else:
             self._teach(self._model, batch.rows(self._names), y, w)
+        if self._first is None:
             self._note_unknown(batch)
 
     def _check_weights(self, w: Any, n_rows: int) -> Array:
@@ -121,8 +122,6 @@ class Learner(base.Base):
             self._model = self._taught(again, names, rows[start:], y[start:], w[start:])
         self._set_names(names)
         self._first = None if full else earlier + new
-        if len(batch) > part.stop:
-            self._note_unknown(batch)
 
     def _taught(self, again: list[Sample] | None, names: Names, rows: Array, y: Sequence[Any], w: Array) -> Any:
         """The model after more rows; after those of `again` first, if there is to be a new one."""
