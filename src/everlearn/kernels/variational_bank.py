@@ -26,9 +26,9 @@ from everlearn.kernels.forgetting import (
 )
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.ppca import ROUNDING, TINY, copy_matrix, copy_vector, invert_spd
-from everlearn.kernels.variational import K0, LOG_2PI, MATRICES, SCALE, SHIFT, VECTORS, evaluate
+from everlearn.kernels.variational import COLUMN, K0, LOG_2PI, MATRICES, VECTORS, evaluate
 from everlearn.kernels.variational_learn import commit
-from everlearn.kernels.variational_young import gaps_of, gram, normalise, replay
+from everlearn.kernels.variational_young import derive, gaps_of, gram, replay
 
 GROWN = -1  # in `young`, which counts the rows that a young bank has seen
 MEAN_SAMPLES = 1.0  # what the old mean is worth to a young bank
@@ -76,24 +76,23 @@ def background(s, tau, n_o, n, settings):
 
 @kernel
 def score_slot(x, gaps, xx, slot, state, settings, factors, scores, facts, P, V, fit):
-    """Score the row by every member of a slot; those of a young bank are all the same."""
+    """Score the row by every member of a slot; those of a young bank are all the same and forget nothing."""
     bank = state.bank
+    young = state.young[slot] != GROWN
     for j in range(len(bank.caps)):
-        if state.young[slot] != GROWN:
-            factors[slot, j] = 1.0
-            if j > 0:
-                scores[slot, j] = scores[slot, 0]
-                copy_vector(facts[slot, 0], facts[slot, j])
-                continue
-        if settings.fixed >= 0.0:
-            factors[slot, j] = settings.fixed
-        elif state.young[slot] == GROWN:
+        factors[slot, j] = settings.fixed
+        if settings.fixed < 0.0:
             factors[slot, j] = forgetting_factor(bank.n_eff[slot, j], bank.caps[j], 1.0)
+        if young and j > 0:
+            scores[slot, j] = scores[slot, 0]
+            copy_vector(facts[slot, 0], facts[slot, j])
+            continue
+        lam = 1.0 if young else factors[slot, j]
         rho = 1.0 - 1.0 / max(NOISE_MEMORY, bank.n_eff[slot, j])
         scores[slot, j], facts[slot, j, 0], facts[slot, j, 1] = evaluate(
             x, gaps, xx, state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j],
-            state.noise[slot, j], factors[slot, j], rho, settings.tau, settings.noise_prior, state.rounding[0],
-            P[slot, j], V[slot, j], fit,
+            state.noise[slot, j], lam, rho, settings.tau, settings.noise_prior, state.rounding[0], P[slot, j],
+            V[slot, j], fit,
         )  # fmt: skip
 
 
@@ -114,6 +113,7 @@ def learn_slot(x, gaps, slot, state, factors, P, V, fit, successors):
     for j in range(J):
         if successors[j]:
             copy_member(state, slot, k, slot, j)
+            bank.n_eff[slot, j] = bank.n_eff[slot, k]
 
 
 @kernel
@@ -125,17 +125,17 @@ def copy_member(state, slot, k, to_slot, j):
     copy_matrix(state.K_inv[slot, k], state.K_inv[to_slot, j])
     copy_vector(state.seen[slot, k], state.seen[to_slot, j])
     copy_vector(state.noise[slot, k], state.noise[to_slot, j])
-    state.bank.n_eff[to_slot, j] = state.bank.n_eff[slot, k]
 
 
 @kernel
-def begin_young(slot, k, new, state, shift, scale):
+def begin_young(slot, k, new, state, factors, column):
     """A young bank in slot `new` from member k of `slot`: its shape with the weight of a tenth of a sample."""
     copy_member(state, slot, k, new, 0)
     B, K = state.B[new, 0], state.K[new, 0]
     m = K.shape[0] - 1
     N = K[m, m]
-    lam = min(1.0, RESET_SAMPLES / N)
+    n_eff = state.bank.n_eff
+    lam = min(1.0, RESET_SAMPLES / n_eff[slot, k])
     for c in range(m):
         for i in range(B.shape[1]):
             B[c, i] *= lam
@@ -146,15 +146,18 @@ def begin_young(slot, k, new, state, shift, scale):
     for i in range(B.shape[1]):
         B[m, i] *= worth / N
     K[m, m] = worth
-    normalise(B, K, state.C[new, 0], state.K_inv[new, 0], shift, scale)
+    derive(B, K, state.C[new, 0], state.K_inv[new, 0], column)
     copy_matrix(B, state.prior_B[new])
     copy_matrix(K, state.prior_K[new])
     copy_vector(state.noise[new, 0], state.prior_noise[new])
     state.young[new] = 0
+    for j in range(len(state.bank.caps)):
+        n_eff[new, j] = lam * n_eff[slot, k]
+        factors[new, j] = 1.0
 
 
 @kernel
-def learn_young(row, slot, state, settings, P, V, fit):
+def learn_young(row, slot, state, settings, factors, P, V, fit):
     """Keep the row, and go over all rows since the change again; once they suffice, without the old model."""
     p, n = state.B.shape[2:]
     copy_vector(row, state.rows[slot, state.young[slot]])
@@ -171,13 +174,13 @@ def learn_young(row, slot, state, settings, P, V, fit):
         state.B[slot, 0], state.K[slot, 0], state.C[slot, 0], state.K_inv[slot, 0], state.noise[slot, 0], settings.tau,
         state.rounding[0], P, V, fit,
     )  # fmt: skip
-    state.bank.n_eff[slot, 0] = state.K[slot, 0, p - 1, p - 1]
     for i in range(n):
         state.seen[slot, 0, i] = 0.0
         for r in range(count):
             state.seen[slot, 0, i] += 0.0 if np.isnan(state.rows[slot, r, i]) else 1.0
-    for j in range(1, len(state.bank.caps)):
+    for j in range(len(state.bank.caps)):
         copy_member(state, slot, 0, slot, j)
+        state.bank.n_eff[slot, j] = factors[slot, j] * state.bank.n_eff[slot, j] + 1.0
     if count == state.rows.shape[1]:
         state.young[slot] = GROWN
 
@@ -217,7 +220,7 @@ def become_gappy(state):
 
 
 @kernel
-def decide_row(n_o, state, settings, scores, facts, V):
+def decide_row(n_o, state, settings, factors, scores, facts, V):
     """What to do with a scored row; a suspected change begins a young bank."""
     bank = state.bank
     old, trusted = bank.control[ACTIVE], settled(bank.control)
@@ -226,7 +229,7 @@ def decide_row(n_o, state, settings, scores, facts, V):
     k = best(bank.log_weights[old])
     actions = decide(bank.control, bank.evidence, bank.changes, bank.log_prior, bank.log_weights, scores, prior_score)
     if actions & CHANGE:
-        begin_young(old, k, bank.control[ACTIVE], state, V[0, 0, SHIFT], V[0, 0, SCALE])
+        begin_young(old, k, bank.control[ACTIVE], state, factors, V[0, 0, COLUMN])
     return actions
 
 
@@ -251,7 +254,11 @@ def learn_rows(X, state, settings, trace):
             for slot in range(slots):
                 if slot == bank.control[ACTIVE] or bank.control[TRIAL] > 0:
                     score_slot(x, gaps, xx, slot, state, settings, factors, scores, facts, P, V, fit)
-            actions = LEARN if settings.fixed >= 0.0 else decide_row(n - len(gaps), state, settings, scores, facts, V)
+            actions = (
+                LEARN
+                if settings.fixed >= 0.0
+                else decide_row(n - len(gaps), state, settings, factors, scores, facts, V)
+            )
         if len(gaps) == n or settings.fixed >= 0.0:
             bank.control[ROWS] += 1
         for slot in range(slots):
@@ -259,7 +266,7 @@ def learn_rows(X, state, settings, trace):
                 if state.young[slot] == GROWN:
                     learn_slot(x, gaps, slot, state, factors, P, V, fit, successors)
                 else:
-                    learn_young(X[t], slot, state, settings, P[slot, 0], V[slot, 0], fit)
+                    learn_young(X[t], slot, state, settings, factors, P[slot, 0], V[slot, 0], fit)
         slot, k = answering(bank.control, bank.evidence, bank.log_weights)
         if actions > 0:
             lam = 0.0 if actions & CHANGE else factors[slot, k]

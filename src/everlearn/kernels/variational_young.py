@@ -121,6 +121,12 @@ def normalise(B, K, C, K_inv, shift, scale):
         for i in range(n):
             B[c, i] = (B[c, i] - shift[c] * B[m, i]) / scale[c]
     change_axes(K, m, shift, scale)
-    copy_matrix(K, K_inv)
-    invert_spd(K_inv, shift)
+    derive(B, K, C, K_inv, shift)
+
+
+@kernel
+def derive(B, K, C, K_inv, column):
+    """C = B B' and K^-1."""
     gram(B, C)
+    copy_matrix(K, K_inv)
+    invert_spd(K_inv, column)
