@@ -380,9 +380,11 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         if type(self._model_) is not wanted or self._model_.n_features_in_ != self.n_features_in_:
             raise ModelFileError("the classes are not of the kind that the strategy needs.")
         labels = self.classes_
-        if type(labels) is not np.ndarray or labels.shape != self._model_.class_counts.shape:
+        if type(labels) is not np.ndarray or labels.shape != self._model_._class_counts_.shape:
             raise ModelFileError("the labels do not fit the classes.")
-        if (labels[1:] <= labels[:-1]).any():
+        if labels.dtype.kind not in _KINDS:
+            raise ModelFileError("the labels are neither text nor numbers.")
+        if not (labels[1:] > labels[:-1]).all():
             raise ModelFileError("the labels are not sorted.")
 
 

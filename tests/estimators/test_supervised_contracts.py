@@ -1,0 +1,47 @@
+"""Classifier and regressor keep scikit-learn's contract and the streaming one, in every mode."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from everlearn import IncrementalGaussianMixtureClassifier, IncrementalGaussianMixtureRegressor
+from everlearn.checks import stream_checks
+
+CANNOT_APPLY = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "the mixtures depend on the order of rows, so that a row of weight two is not the same row twice; "
+        "zero weights are refused"
+    ),
+    "check_classifiers_one_label_sample_weights": "it leaves out rows by zero weights, which are refused",
+}
+
+MODES = {
+    "per class": IncrementalGaussianMixtureClassifier(),
+    "joint": IncrementalGaussianMixtureClassifier(strategy="joint"),
+    "regressor": IncrementalGaussianMixtureRegressor(),
+    "diagonal": IncrementalGaussianMixtureClassifier(covariance="diag"),
+    "forgetting": IncrementalGaussianMixtureClassifier(forgetting=0.99, max_components=5),
+}
+# These depend neither on the mode nor on what the model does inside.
+ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
+
+
+def cannot_apply(estimator):
+    classifies = isinstance(estimator, IncrementalGaussianMixtureClassifier)
+    return {name: why for name, why in CANNOT_APPLY.items() if classifies or "classifier" not in name}
+
+
+@parametrize_with_checks([MODES["per class"], MODES["joint"], MODES["regressor"]], expected_failed_checks=cannot_apply)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def stream_cases():
+    for mode, model in MODES.items():
+        for name, check in stream_checks(model):
+            if mode not in ("diagonal", "forgetting") or name not in ONCE:
+                yield pytest.param(check, id=f"{mode}: {name}")
+
+
+@pytest.mark.parametrize("check", list(stream_cases()))
+def test_streaming_contract(check):
+    check()
