@@ -1,5 +1,7 @@
 """Slow, obvious twins of the kernels: NumPy with explicit inverses, one row and one component at a time."""
 
+import copy
+
 import numpy as np
 from scipy.integrate import quad
 from scipy.special import gammaln
@@ -596,3 +598,8 @@ class Bank:
         behind = (self.caps > self.caps[k]) & (np.log(self.w[k] / self.w) > 6)
         self.w[behind] = self.w[k] * np.exp(-4)
         return behind
+
+
+def copied(model):
+    """An independent copy of a twin."""
+    return copy.deepcopy(model)
