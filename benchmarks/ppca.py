@@ -238,6 +238,7 @@ def speed(X: np.ndarray, rounds: int) -> None:
         turn("IncrementalPCA, batches of 100", peers[100].partial_fit, rows, 100)
     base = times["OnlinePPCA, unconstrained"]
     print(f"## Speed at d = {D}, q = {Q}\n")
+    print(f"The contenders take turns; each counts with its fastest of {rounds} turns.\n")
     table(["", "microseconds a row", "times unconstrained"], [[name, t, t / base] for name, t in times.items()])
     single, hundred = times["IncrementalPCA, one row at a time"], times["IncrementalPCA, batches of 100"]
     alone = times["OnlinePPCA, unconstrained, one row at a time"]
