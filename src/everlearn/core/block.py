@@ -3,7 +3,8 @@
 The exact rule is recursive least squares in homogeneous coordinates, so that what a block of rows does to a component
 depends on the rows only through P = 1 + E Lambda E', E = X - mu (see `everlearn.kernels.block`). A block costs two
 matrix products, a small recursion that takes every decision in order, a triangular solve and a rank-b update: about
-3 D^2 flops a row and component, nearly all of them in matrix products.
+3 D^2 flops a row and component, nearly all of them in matrix products. A screen leaves out the components that cannot
+matter to a row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core import screen as screens
 from everlearn.core.device import Device
+from everlearn.core.gaussian import LOG_2PI
+from everlearn.core.screen import Mask, Screen
 from everlearn.kernels import block as kernels
 from everlearn.kernels.block import Meetings, Members
 
@@ -21,10 +25,23 @@ if TYPE_CHECKING:
     from everlearn.core.incremental import MixtureState, Settings
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 # Components that one block may create: each costs b^2 D/2 flops for a Gram matrix of its own.
 MAX_BIRTHS = 8
+
+
+class Rows(NamedTuple):
+    """Rows without gaps to be learned, their weights, and where to put what they were to the mixture."""
+
+    X: Array
+    weights: Array
+    log_density: Array
+    distance: Array
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Some of the rows."""
+        return Rows(*(array[start:stop] for array in self))
 
 
 class Block(NamedTuple):
@@ -45,64 +62,109 @@ class Stack(NamedTuple):
     Y: Any
 
 
-def learn_block(
-    state: MixtureState, device: Device, matrices: Any, X: Array, weights: Array, settings: Settings, threshold: float,
-    log_density: Array, distance: Array,
-) -> tuple[MixtureState, int]:  # fmt: skip
-    """Learn the rows of X, none of them with gaps, as one block; returns the state and how many rows were learned.
+class Progress(NamedTuple):
+    """How far a block came: the rows learned, the components that were changed, and the share of pairs that met."""
 
-    A row that would need more room or care than the block has ends it early. The arrays of `state` are used up.
+    rows: int
+    changed: Mask
+    met: float
+
+
+def learn_block(
+    state: MixtureState, device: Device, matrices: Any, rows: Rows, settings: Settings, threshold: float,
+    screen: Screen | None = None,
+) -> tuple[MixtureState, Progress]:  # fmt: skip
+    """Learn rows as one block. A row that would need more room or care than the block has ends it early.
+
+    The arrays of `state` are used up: go on with those of the result.
     """
-    K, capacity = state.n_components, len(state.counts)
+    K, capacity, b = state.n_components, len(state.counts), len(rows.X)
     births = min(MAX_BIRTHS, capacity - K)
-    thinness = (device.diagonals(matrices, K) * settings.initial_variance).max(axis=1)
-    block = Block(X, state, device, matrices, _all_meet(K, len(X), births), _members(state, thinness, births))
-    stacks = [_project(block, which) for which in device.stacks(K, X.shape[1])]
-    block.meetings.origin[:] = block.meetings.diagonal
+    lower, near = _near(state, rows, screen)
+    meetings = _meetings(near, births) if screen else _all_meet(K, b, births)
+    thinness = (device.diagonals(matrices, K) * settings.initial_variance).max(axis=1, initial=0.0)
+    block = Block(rows.X, state, device, matrices, meetings, _members(state, thinness, births))
+    stacks = [_project(block, which) for which in _stacks(block, together=screen is None)]
+    meetings.origin[:] = meetings.diagonal
     done, n = kernels.learn_block(
-        X, weights, K, capacity, settings.initial_variance, threshold, settings.forgetting,
-        settings.min_age, settings.min_count, block.meetings, block.members, log_density, distance,
+        rows.X, rows.weights, K, capacity, settings.initial_variance, threshold, settings.forgetting,
+        settings.min_age, settings.min_count, lower, meetings, block.members, rows.log_density, rows.distance,
     )  # fmt: skip
     if done > 0:
         for stack in stacks:
             _commit(block, stack, stack.which)
         state = _succeed(block, n, 1.0 / settings.initial_variance)
-    return state._replace(n_rows=state.n_rows + done), done
+    met = float(meetings.size[:K].sum()) / max(K * b, 1)
+    return state._replace(n_rows=state.n_rows + done), Progress(done, _changed(block, n), met)
+
+
+def _near(state: MixtureState, rows: Rows, screen: Screen | None) -> tuple[Array, Mask]:
+    K = state.n_components
+    if screen is None:
+        return np.empty((0, 0)), np.empty((0, 0), dtype=bool)
+    heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + rows.X.shape[1] * LOG_2PI)
+    return screens.near_pairs(screen, rows.X, rows.weights, heights, state.counts[:K])
 
 
 def _all_meet(K: int, b: int, births: int) -> Meetings:
     """Every component meets every row."""
-    room = K + births
-    n, first = room * b, np.arange(room, dtype=np.int64) * b
+    return _meetings(np.ones((b, K), dtype=bool), births)
+
+
+def _meetings(near: Mask, births: int) -> Meetings:
+    """The components meet the rows that are near; those to be born may meet every row."""
+    b = len(near)
+    size = np.concatenate([near.sum(axis=0), np.full(births, b)])
+    n, met = int(size.sum()), np.nonzero(near.T)[1]
     return Meetings(
-        first=first,
-        size=np.full(room, b, dtype=np.int64),
-        at=first * b,
-        rows=np.tile(np.arange(b, dtype=np.int64), room),
+        first=_starts(size),
+        size=size,
+        at=_starts(size**2),
+        rows=np.concatenate([met, np.empty(births * b, dtype=np.int64)]),
         diagonal=np.empty(n),
         origin=np.empty(n),
         gains=np.zeros(n),
         learned=np.empty(n, dtype=np.int64),
-        n_learned=np.zeros(room, dtype=np.int64),
-        P=np.empty(n * b),
+        n_learned=np.zeros(len(size), dtype=np.int64),
+        P=np.empty(int((size**2).sum())),
     )
+
+
+def _starts(sizes: Indices) -> Indices:
+    """Where pieces of these sizes begin when they lie one after the other."""
+    starts = np.zeros(len(sizes), dtype=np.int64)
+    np.cumsum(sizes[:-1], out=starts[1:])
+    return starts
 
 
 def _members(state: MixtureState, thinness: Array, births: int) -> Members:
     K = state.n_components
     more = np.zeros(births)
     return Members(
-        *(np.concatenate([array[:K], more]) for array in (state.counts, state.ages, state.log_dets, thinness)),
+        counts=np.concatenate([state.counts[:K], more]),
+        ages=np.concatenate([state.ages[:K], more]),
+        log_dets=np.concatenate([state.log_dets[:K], more]),
+        thinness=np.concatenate([thinness, more]),
         share=np.ones(K + births),
         alive=np.arange(K + births) < K,
-        birth=np.full(K + births, -1, dtype=np.int64),
+        birth=np.full(K + births, -1),
+        height=np.empty(K + births),
+        shrink=np.ones(K + births),
     )
 
 
-def _rows(meetings: Meetings, which: slice) -> Rows:
+def _stacks(block: Block, *, together: bool) -> list[slice]:
+    """Components to be worked on together: one by one where they meet different rows."""
+    K = block.state.n_components
+    if together:
+        return block.device.stacks(K, block.X.shape[1])
+    return [slice(j, j + 1) for j in np.flatnonzero(block.meetings.size[:K]).tolist()]
+
+
+def _rows(meetings: Meetings, which: slice) -> Indices:
     """The rows that some components meet, the same for all of them."""
     first = meetings.first[which.start]
-    rows: Rows = meetings.rows[first : first + meetings.size[which.start]]
+    rows: Indices = meetings.rows[first : first + meetings.size[which.start]]
     return rows
 
 
@@ -134,24 +196,25 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
         return
     Y, gains = stack.Y, gains[:, used]
     if len(used) < R.shape[1]:
-        R, Y = np.ascontiguousarray(R[:, used[:, None], used]), Y[:, used]
-    kernels.isolate(R, gains)
+        R, Y = R.take(used, axis=1).take(used, axis=2), Y.take(used, axis=1)
+    learned = gains > 0.0
+    kernels.isolate(R, learned)
     share = block.members.share[which]
     E = device.deviations(block.X[_rows(block.meetings, which)[used]], means[slots])
     means[slots] += device.combine(share[:, None] * gains, E)
-    device.downdate(block.matrices, slots, device.solve(R, Y, gains > 0.0), share)
+    device.downdate(block.matrices, slots, device.solve(R, Y, learned), share)
 
 
 def _succeed(block: Block, n: int, initial_precision: Array) -> MixtureState:
     """The components that are alive at the end of the block, in order: the old ones, then those it created."""
     state, members = block.state, block.members
     alive = np.flatnonzero(members.alive[:n])
-    for slot, j in enumerate(alive):
+    for slot, j in enumerate(alive.tolist()):
         if j >= state.n_components:
-            _give_birth(block, int(j), slot, initial_precision)
+            _give_birth(block, j, slot, initial_precision)
         elif j != slot:
             state.means[slot] = state.means[j]
-            block.device.move(block.matrices, int(j), slot)
+            block.device.move(block.matrices, j, slot)
     for array, values in zip(state[2:5], (members.log_dets, members.counts, members.ages), strict=True):
         array[: len(alive)] = values[alive]
     return state._replace(n_components=len(alive))
@@ -163,7 +226,14 @@ def _give_birth(block: Block, j: int, slot: int, precision: Array) -> None:
     which, slots = slice(j, j + 1), slice(slot, slot + 1)
     means[slot] = block.X[block.members.birth[j]]
     device.place(block.matrices, slot, precision)
-    if block.meetings.n_learned[j] == 0:
-        return
-    E = device.deviations(block.X[_rows(block.meetings, which)], means[slots])
-    _commit(block, Stack(which, device.project(block.matrices, slots, E)), slots)
+    if block.meetings.n_learned[j] > 0:
+        E = device.deviations(block.X[_rows(block.meetings, which)], means[slots])
+        _commit(block, Stack(which, device.project(block.matrices, slots, E)), slots)
+
+
+def _changed(block: Block, n: int) -> Mask:
+    """Which components of the new state are not what they were at the same place before."""
+    alive = np.flatnonzero(block.members.alive[:n])
+    moved = alive != np.arange(len(alive))
+    changed: Mask = moved | (block.meetings.n_learned[alive] > 0) | (alive >= block.state.n_components)
+    return changed

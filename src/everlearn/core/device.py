@@ -34,6 +34,9 @@ class Device(Protocol):
     def diagonals(self, matrices: Any, n: int) -> Array:
         """Diagonals of the first n matrices, as a NumPy array (n, D)."""
 
+    def upper(self, matrices: Any) -> Array:
+        """The matrices as a NumPy array whose upper triangles are valid."""
+
     def stacks(self, n: int, D: int) -> list[slice]:
         """How n components are best taken together."""
 
@@ -84,7 +87,12 @@ class Host:
 
     def diagonals(self, matrices: HostMatrices, n: int) -> Array:
         """Diagonals of the first n matrices."""
-        return np.einsum("jaa->ja", matrices.precisions[:n])
+        diagonals: Array = np.einsum("jaa->ja", matrices.precisions[:n])
+        return diagonals
+
+    def upper(self, matrices: HostMatrices) -> Array:
+        """The array itself."""
+        return matrices.precisions
 
     def stacks(self, n: int, D: int) -> list[slice]:
         """All together where one matrix is too small to keep BLAS busy, else one by one."""
@@ -102,7 +110,8 @@ class Host:
 
     def deviations(self, X: Array, means: Array) -> Array:
         """E = X - mu."""
-        return kernels.subtract_stack(X, means)
+        E: Array = kernels.subtract_stack(X, means)
+        return E
 
     def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:
         """Y = E Lambda, from the upper triangle where D is large."""
@@ -149,3 +158,6 @@ class Host:
             scale = 1.0 / share[j]
             blas.dsyrk(-scale, Z[j].T, beta=scale, c=precision.T, lower=1, overwrite_c=1)
         matrices.half[which] = True
+
+
+HOST = Host()

@@ -15,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
+from everlearn.core import runs
+from everlearn.core.block import Rows
+from everlearn.core.device import HOST, Device
 from everlearn.core.gaussian import regression, whiten
 from everlearn.core.merging import prior_counted_once
 from everlearn.core.mixture import Mixture, log_joint
@@ -91,20 +94,22 @@ def is_diagonal(state: MixtureState) -> bool:
     return state.precisions.ndim == 2
 
 
-def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> tuple[MixtureState, Info]:
-    """Learn the rows of X in order. The arrays of `state` are used up: go on with those of the result."""
+def learn(
+    state: MixtureState, X: Array, weights: Array, settings: Settings, device: Device = HOST
+) -> tuple[MixtureState, Info]:
+    """Learn the rows of X in order. The arrays of `state` are used up: go on with those of the result.
+
+    Rows are taken one by one or in blocks, whichever is cheaper; the answers are the same up to rounding.
+    """
     n = len(X)
-    info = Info(np.empty(n), np.empty(n), 0)
-    skipped, row = 0, 0
+    rows = Rows(X, weights, np.empty(n), np.empty(n))
+    view, skipped, row = None, 0, 0
     while row < n:
         stop, thresholds = _next_stretch(state, settings, row, n)
-        after, K, status, invalid = _kernels_for(state).learn_rows(
-            X, weights, row, stop, *state[:5], state.n_components,
-            settings.centre, settings.initial_variance, thresholds, settings.paper, settings.forgetting,
-            settings.min_age, settings.min_count, info.log_density, info.distance,
-        )  # fmt: skip
-        state = state._replace(n_components=K, n_rows=state.n_rows + after - row)
-        row, skipped = after, skipped + invalid
+        state, (row, status, invalid), view = runs.learn_some(
+            state, rows, row, stop, settings, thresholds, device, view
+        )
+        skipped += invalid
         if status == kernels.FULL and _rows_to_wait(state, settings) == 0:
             state = make_room(state, settings)
         elif status == kernels.UNSAFE:
@@ -112,7 +117,7 @@ def learn(state: MixtureState, X: Array, weights: Array, settings: Settings) -> 
             row += 1
         elif status == kernels.THIN:
             state = widen(state, settings)
-    return state, info._replace(skipped_updates=skipped)
+    return state, Info(rows.log_density, rows.distance, skipped)
 
 
 def _kernels_for(state: MixtureState) -> ModuleType:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.kernels.jit import kernel
-from everlearn.kernels.mixture import FLOOR, LOG_2PI, NEGLIGIBLE, UNSAFE_STRETCH, gain, normalise
+from everlearn.kernels.distance import least, log_height
+from everlearn.kernels.jit import inner, kernel
+from everlearn.kernels.mixture import FLOOR, NEGLIGIBLE, UNSAFE_STRETCH, gain, normalise
+from everlearn.kernels.screen import least_distance, may_matter
 
 LEAST_SHARE = 1e-6  # a new block begins before less than this of a starting precision is left in a component
 LOST_DIGITS = 1e-7  # a new block begins before Q_tt has cancelled to less than this of P_tt
@@ -51,9 +53,20 @@ class Members(NamedTuple):
     share: Any  # a
     alive: Any
     birth: Any  # row of the block at which the component began, -1 if before
+    height: Any  # log joint density at the mean, or more
+    shrink: Any  # see `everlearn.kernels.screen`
 
 
-@kernel
+class Row(NamedTuple):
+    """What a row is to each component."""
+
+    meeting: Any  # number of the next meeting
+    d2: Any
+    log_joint: Any
+    posterior: Any
+
+
+@inner
 def log1p(x):
     """log(1 + x), by its series where four terms are enough."""
     if abs(x) < 1e-4:
@@ -61,7 +74,7 @@ def log1p(x):
     return np.log(1.0 + x)
 
 
-@kernel
+@inner
 def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
     """Row i of R, from column i on, over that of P; its squares leave the diagonal of Q."""
     row = P[at + i * m + i : at + i * m + m]
@@ -89,26 +102,37 @@ def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
     row[0] = np.sqrt(pivot)
 
 
-@kernel
-def measure(t, n, D, meetings, members, next_meeting, d2, log_joint):
+@inner
+def measure(t, n, D, meetings, members, row):
     """Distances and log joint densities of row t to the components that meet it; whether they can be trusted."""
+    trusted = True
     for j in range(n):
-        d2[j] = np.inf
-        log_joint[j] = -np.inf
-        i = next_meeting[j]
+        row.d2[j], row.log_joint[j] = np.inf, -np.inf
+        i = row.meeting[j]
         if not members.alive[j] or i == meetings.size[j] or meetings.rows[meetings.first[j] + i] != t:
             continue
         q = meetings.diagonal[meetings.first[j] + i]
         value = q / members.share[j] - 1.0
-        if not value >= -ROUNDING or not q > LOST_DIGITS * meetings.origin[meetings.first[j] + i]:
-            return False
-        d2[j] = max(value, 0.0)
-        log_joint[j] = np.log(members.counts[j]) - 0.5 * (d2[j] + members.log_dets[j] + D * LOG_2PI)
-        next_meeting[j] += 1
+        trusted = trusted and value >= -ROUNDING and q > LOST_DIGITS * meetings.origin[meetings.first[j] + i]
+        row.d2[j] = max(value, 0.0)
+        members.height[j] = log_height(members.counts[j], members.log_dets[j], D)
+        row.log_joint[j] = members.height[j] - 0.5 * row.d2[j]
+        row.meeting[j] += 1
+    return trusted
+
+
+@inner
+def all_met(lower, n, nearest, likely, members, row):
+    """Whether no component that does not meet the row may matter to it."""
+    for j in range(min(n, lower.shape[0])):
+        if members.alive[j] and row.d2[j] == np.inf:
+            floor = least_distance(lower[j], members.shrink[j])
+            if may_matter(floor, nearest, members.height[j], likely, members.counts[j]):
+                return False
     return True
 
 
-@kernel
+@inner
 def total_count(members, n):
     """Sum of the counts of the living components."""
     total = 0.0
@@ -118,33 +142,34 @@ def total_count(members, n):
     return total
 
 
-@kernel
-def is_safe(n, weight, forgetting, posterior, d2, members):
+@inner
+def is_safe(n, weight, forgetting, members, row):
     """Whether no precision would be stretched, used up or thinned out too far by learning this row in the block."""
     for j in range(n):
-        if d2[j] < np.inf:
-            w = gain(members.counts[j], posterior[j] * weight, forgetting)
+        if row.d2[j] < np.inf:
+            w = gain(members.counts[j], row.posterior[j] * weight, forgetting)
             rest = members.share[j] * (1.0 - w)
-            if w * d2[j] > UNSAFE_STRETCH or rest < LEAST_SHARE or members.thinness[j] * FLOOR > rest:
+            if w * row.d2[j] > UNSAFE_STRETCH or rest < LEAST_SHARE or members.thinness[j] * FLOOR > rest:
                 return False
     return True
 
 
-@kernel
-def update(n, D, weight, forgetting, posterior, d2, meetings, members, next_meeting):
+@inner
+def update(n, D, weight, forgetting, meetings, members, row):
     """Update every component by its share of the row."""
     for j in range(n):
         if not members.alive[j]:
             continue
-        members.ages[j] += 1.0
-        p = posterior[j] * weight
+        d2, p = row.d2[j], row.posterior[j] * weight
         w = gain(members.counts[j], p, forgetting)
+        members.ages[j] += 1.0
         members.counts[j] = forgetting * members.counts[j] + p
-        if d2[j] == np.inf or p * (1.0 + d2[j]) < NEGLIGIBLE:
+        if d2 == np.inf or p * (1.0 + d2) < NEGLIGIBLE:
             continue
-        first, i, s = meetings.first[j], next_meeting[j] - 1, meetings.n_learned[j]
+        first, i, s = meetings.first[j], row.meeting[j] - 1, meetings.n_learned[j]
         members.share[j] *= 1.0 - w
-        members.log_dets[j] += D * log1p(-w) + log1p(w * d2[j])
+        members.shrink[j] /= 1.0 + w * d2
+        members.log_dets[j] += D * log1p(-w) + log1p(w * d2)
         pivot = meetings.diagonal[first + i] + members.share[j] / w
         eliminate(meetings.P, meetings.at[j], meetings.size[j], i, meetings.diagonal, first, meetings.learned, s, pivot)
         meetings.gains[first + i] = w / members.share[j]
@@ -152,11 +177,10 @@ def update(n, D, weight, forgetting, posterior, d2, meetings, members, next_meet
         meetings.n_learned[j] = s + 1
 
 
-@kernel
-def meet_the_rest(X, t, j, initial_variance, meetings):
+@inner
+def meet_the_rest(X, t, j, initial_variance, meetings, E):
     """Meetings of component j, born at row t, with the rows after t: P_ik = 1 + sum (x_i - x_t)(x_k - x_t)/sigma^2."""
     first, at, m, D = meetings.first[j], meetings.at[j], X.shape[0] - t - 1, X.shape[1]
-    E = np.empty((m, D))
     for i in range(m):
         for a in range(D):
             E[i, a] = (X[t + 1 + i, a] - X[t, a]) / np.sqrt(initial_variance[a])
@@ -177,20 +201,24 @@ def meet_the_rest(X, t, j, initial_variance, meetings):
         meetings.at[j + 1] = at + m * m
 
 
-@kernel
-def create(X, t, n, weight, initial_variance, meetings, members):
+@inner
+def create(X, t, n, weight, initial_variance, meetings, members, row, E):
     """Open component n at row t."""
+    log_det = 0.0
+    for a in range(X.shape[1]):
+        log_det += np.log(initial_variance[a])
     members.counts[n] = weight
     members.ages[n] = 1.0
-    members.log_dets[n] = np.sum(np.log(initial_variance))
+    members.log_dets[n] = log_det
     members.thinness[n] = 1.0
     members.share[n] = 1.0
     members.alive[n] = True
     members.birth[n] = t
-    meet_the_rest(X, t, n, initial_variance, meetings)
+    row.meeting[n] = 0
+    meet_the_rest(X, t, n, initial_variance, meetings, E)
 
 
-@kernel
+@inner
 def prune(members, n, min_age, min_count):
     """End the components older than min_age with less than min_count, the heaviest aside; returns how many."""
     heaviest = -1
@@ -205,52 +233,70 @@ def prune(members, n, min_age, min_count):
     return ended
 
 
-@kernel
-def learn_block(
-    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, meetings, members,
-    log_density, distance,
+@inner
+def learn_rows(
+    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members, row,
+    E, log_density, distance,
 ):  # fmt: skip
-    """Learn the rows of a block as far as they can be trusted to it.
-
-    Returns (rows learned, components); the ended ones are counted among the components. The row after them is left to
-    the sequential form.
-    """
+    """Learn the rows of a block; see `learn_block`."""
     b, D = X.shape
     room = meetings.first.shape[0]
     living = n
-    d2, log_joint, posterior = np.empty(room), np.empty(room), np.empty(room)
-    next_meeting = np.zeros(room, np.int64)
     for t in range(b):
-        if not measure(t, n, D, meetings, members, next_meeting, d2, log_joint):
+        if not measure(t, n, D, meetings, members, row):
             return t, n
-        nearest = np.min(d2[:n]) if n > 0 else np.inf
-        density = normalise(log_joint, n, posterior) - np.log(total_count(members, n)) if n > 0 else np.nan
+        nearest = least(row.d2, n)
+        density = normalise(row.log_joint, n, row.posterior)
+        if lower.shape[0] > 0 and not all_met(lower[t], n, nearest, density - np.log(weights[t]), members, row):
+            return t, n
+        log_total = np.log(total_count(members, n)) if living > 0 else np.nan
         if nearest >= threshold:
             if living == capacity or n == room:
                 return t, n
             for j in range(n):
                 members.counts[j] *= forgetting
-            create(X, t, n, weights[t], initial_variance, meetings, members)
+            create(X, t, n, weights[t], initial_variance, meetings, members, row, E)
             n += 1
             living += 1
         else:
-            if not is_safe(n, weights[t], forgetting, posterior, d2, members):
+            if not is_safe(n, weights[t], forgetting, members, row):
                 return t, n
-            update(n, D, weights[t], forgetting, posterior, d2, meetings, members, next_meeting)
+            update(n, D, weights[t], forgetting, meetings, members, row)
             if min_age < np.inf:
                 living -= prune(members, n, min_age, min_count)
-        log_density[t] = density
+        log_density[t] = density - log_total
         distance[t] = nearest
     return b, n
 
 
 @kernel
-def isolate(R, gains):
+def learn_block(
+    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members,
+    log_density, distance,
+):  # fmt: skip
+    """Learn the rows of a block as far as they can be trusted to it.
+
+    lower[t, j] bounds 1 + d^2 at the start of the block from below; it is empty when every component meets every row.
+    Returns (rows learned, components); the ended ones are counted among the components. The row after the last is left
+    to the sequential form.
+    """
+    room = meetings.first.shape[0]
+    for j in range(n):
+        members.height[j] = log_height(members.counts[j], members.log_dets[j], X.shape[1])
+    row = Row(np.zeros(room, np.int64), np.empty(room), np.empty(room), np.empty(room))
+    return learn_rows(
+        X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members,
+        row, np.empty(X.shape), log_density, distance,
+    )  # fmt: skip
+
+
+@kernel
+def isolate(R, learned):
     """Make the rows that were not learned unit rows and columns of R, so that they take no part in a solve."""
-    k, m = gains.shape
+    k, m = learned.shape
     for j in range(k):
         for i in range(m):
-            if gains[j, i] == 0.0:
+            if not learned[j, i]:
                 for s in range(m):
                     R[j, s, i] = 0.0
                     R[j, i, s] = 0.0

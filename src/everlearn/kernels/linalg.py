@@ -97,24 +97,39 @@ def subtract_stack(X, means):
 
 
 @inner
-def downdate_stack(A, Z, scale):
-    """A = scale (A - Z'Z) for a stack of symmetric matrices, symmetric to the last bit."""
-    k, m, D = Z.shape
-    for j in range(k):
-        for a in range(D):
-            row = A[j, a]
-            s = 0
-            while s + 4 <= m:
-                c0, c1, c2, c3 = Z[j, s, a], Z[j, s + 1, a], Z[j, s + 2, a], Z[j, s + 3, a]
-                for b in range(D):
-                    row[b] -= c0 * Z[j, s, b] + c1 * Z[j, s + 1, b] + c2 * Z[j, s + 2, b] + c3 * Z[j, s + 3, b]
-                s += 4
-            while s < m:
-                for b in range(D):
-                    row[b] -= Z[j, s, a] * Z[j, s, b]
-                s += 1
+def subtract_product(A, a, Z, s):
+    """Rows a and a + 1 of A less those of Z'Z for rows s to s + 3 of Z."""
+    r0, r1 = A[a], A[a + 1]
+    z0, z1, z2, z3 = Z[s], Z[s + 1], Z[s + 2], Z[s + 3]
+    p0, p1, p2, p3 = z0[a], z1[a], z2[a], z3[a]
+    q0, q1, q2, q3 = z0[a + 1], z1[a + 1], z2[a + 1], z3[a + 1]
+    for b in range(r0.shape[0]):
+        r0[b] -= p0 * z0[b] + p1 * z1[b] + p2 * z2[b] + p3 * z3[b]
+        r1[b] -= q0 * z0[b] + q1 * z1[b] + q2 * z2[b] + q3 * z3[b]
+
+
+@inner
+def downdate(A, Z, scale):
+    """A = scale (A - Z'Z) for a symmetric A."""
+    m, D = Z.shape
+    even, fours = D - D % 2, m - m % 4
+    for a in range(0, even, 2):
+        for s in range(0, fours, 4):
+            subtract_product(A, a, Z, s)
+    for a in range(D):
+        for s in range(0 if a == even else fours, m):
+            c = Z[s, a]
             for b in range(D):
-                row[b] *= scale[j]
+                A[a, b] -= c * Z[s, b]
+        for b in range(D):
+            A[a, b] *= scale
+
+
+@inner
+def downdate_stack(A, Z, scale):
+    """A = scale (A - Z'Z) for a stack of symmetric matrices."""
+    for j in range(Z.shape[0]):
+        downdate(A[j], Z[j], scale[j])
 
 
 @inner
@@ -123,19 +138,20 @@ def solve_stack(R, Y):
     k, m, D = Y.shape
     for j in range(k):
         for i in range(m):
-            s = 0
-            while s + 4 <= i:
+            row = Y[j, i]
+            fours = i - i % 4
+            for s in range(0, fours, 4):
+                z0, z1, z2, z3 = Y[j, s], Y[j, s + 1], Y[j, s + 2], Y[j, s + 3]
                 c0, c1, c2, c3 = R[j, s, i], R[j, s + 1, i], R[j, s + 2, i], R[j, s + 3, i]
                 for a in range(D):
-                    Y[j, i, a] -= c0 * Y[j, s, a] + c1 * Y[j, s + 1, a] + c2 * Y[j, s + 2, a] + c3 * Y[j, s + 3, a]
-                s += 4
-            while s < i:
+                    row[a] -= c0 * z0[a] + c1 * z1[a] + c2 * z2[a] + c3 * z3[a]
+            for s in range(fours, i):
+                z0, c0 = Y[j, s], R[j, s, i]
                 for a in range(D):
-                    Y[j, i, a] -= R[j, s, i] * Y[j, s, a]
-                s += 1
+                    row[a] -= c0 * z0[a]
             scale = 1.0 / R[j, i, i]
             for a in range(D):
-                Y[j, i, a] *= scale
+                row[a] *= scale
 
 
 @kernel

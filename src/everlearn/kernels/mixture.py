@@ -385,6 +385,7 @@ def learn_loop(
         if any_thin(precisions, initial_variance, scratch.touched, left, unchecked or left < n):
             return t + 1, left, THIN, skipped, evaluations
         if screened and left < n:
+            changed[:] = True
             return t + 1, left, DONE, skipped, evaluations
         n, unchecked = left, False
     return stop, n, DONE, skipped, evaluations

@@ -14,6 +14,9 @@ LOG_NEGLIGIBLE = -45.0  # log of p (1 + d^2) below which a component is left alo
 SLOPE = 1.0 / 8.0
 INTERCEPT = np.log(8.0) - 7.0 / 8.0
 FAINT = 1e-3  # a count below this can be changed by a posterior that changes nothing else
+# What a block may do before its choice of components fails: shrink 1 + d^2 to this share, move the nearest component
+# away by this factor, lower the log density by so many nats.
+SHRINK, AWAY, FADE = 0.4, 2.0, 10.0
 
 
 @inner
@@ -38,33 +41,42 @@ def fill_features(Z, a, b, features):
     return a, b
 
 
-@kernel
-def describe(precision, mean, quadratic, linear, root):
+@inner
+def describe_one(precision, mean, centre, quadratic, linear, root, product):
     """Coefficients of d^2 = z' Lambda z - 2 (Lambda m)' z + m' Lambda m in the products z_a z_b, a <= b, and in z.
 
     Reads the upper triangle of Lambda. Fills also the roots of its diagonal; returns m' Lambda m and sum root |m|.
     """
     D = mean.shape[0]
-    product = np.zeros(D)
+    for a in range(D):
+        product[a] = 0.0
     f = 0
     for a in range(D):
-        row = precision[a, a:]
-        target = quadratic[f : f + D - a]
-        value = row[0] * mean[a]
-        target[0] = row[0]
-        for k in range(1, D - a):
+        row, target = precision[a, a:], quadratic[f : f + D - a]
+        m, value = mean[a] - centre[a], 0.0
+        for k in range(D - a):
             target[k] = 2.0 * row[k]
-            value += row[k] * mean[a + k]
-            product[a + k] += row[k] * mean[a]
-        product[a] += value
+            value += row[k] * (mean[a + k] - centre[a + k])
+            product[a + k] += row[k] * m
+        target[0] = row[0]
+        product[a] += value - row[0] * m
         f += D - a
     constant, reach = 0.0, 0.0
     for a in range(D):
+        m = mean[a] - centre[a]
         linear[a] = -2.0 * product[a]
-        constant += product[a] * mean[a]
+        constant += product[a] * m
         root[a] = np.sqrt(precision[a, a])
-        reach += root[a] * abs(mean[a])
+        reach += root[a] * abs(m)
     return constant, reach
+
+
+@kernel
+def describe(precisions, means, which, centre, quadratic, linear, root, constant, reach):
+    """Describe the components in `which`."""
+    product = np.empty(means.shape[1])
+    for j in which:
+        constant[j], reach[j] = describe_one(precisions[j], means[j], centre, quadratic[j], linear[j], root[j], product)
 
 
 @inner
@@ -81,6 +93,25 @@ def may_matter(floor, nearest, height, likely, count):
     `likely` a lower bound on the log density less the log of the row's weight.
     """
     return floor < nearest or height - (0.5 - SLOPE) * floor + INTERCEPT - likely >= LOG_NEGLIGIBLE or count < FAINT
+
+
+@kernel
+def choose_near(d2, error, height, counts, weights, near):
+    """Mark the pairs of rows and components that may matter, with a margin; turns d2 into lower bounds of 1 + d^2."""
+    rows, n = d2.shape
+    for t in range(rows):
+        nearest, likely = np.inf, -np.inf
+        for j in range(n):
+            upper = d2[t, j] + error[t, j]
+            if upper < np.inf:
+                nearest = min(nearest, upper)
+                likely = max(likely, height[j] - 0.5 * upper)
+        likely -= np.log(weights[t]) + FADE
+        for j in range(n):
+            floor = d2[t, j] - error[t, j]
+            d2[t, j] = 1.0 + floor if floor > 0.0 else 1.0
+            floor = least_distance(d2[t, j], SHRINK)
+            near[t, j] = may_matter(floor, AWAY * nearest, height[j], likely, counts[j])
 
 
 @inner

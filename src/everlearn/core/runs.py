@@ -1,0 +1,173 @@
+"""Three ways to learn a run of rows, with the same answers: one by one, one by one near components only, in blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.core import screen
+from everlearn.core.block import Rows, learn_block
+from everlearn.core.device import Device
+from everlearn.core.pace import Method, block_rows, choose, leg
+from everlearn.core.screen import Screen
+from everlearn.kernels import mixture as kernels
+from everlearn.kernels import mixture_diagonal
+
+if TYPE_CHECKING:
+    from everlearn.core.incremental import MixtureState, Settings
+
+Array = NDArray[np.float64]
+
+# Fewer rows than this are learned one by one.
+MIN_ROWS = 16
+# Rows learned without a screen once it has been found not to pay; twice as many each time that it does not.
+HOLD = 1024
+# Rows of the first block and set of bounds, and of the first after one that ended early; the next are twice as long.
+FIRST_ROWS = 16
+# Rows that share one set of bounds at most, when they are learned one by one.
+NEAR_ROWS = 256
+# Rows learned one by one after a row that no block could take.
+CAREFUL = 16
+# Why a run may end before its stop, beside the statuses of the kernels.
+REFUSED = -1  # the next row is not one for a block
+TOO_DEAR = -2  # the screen lets too many components through to pay
+
+
+class Outlook(NamedTuple):
+    """What is known of the rows to come.
+
+    They have no gaps in the stretches from `starts` to `stops`; blocks and screens may be tried from certain rows on,
+    and if the screen fails to pay again it will not be tried for `hold` rows.
+    """
+
+    starts: NDArray[np.intp]
+    stops: NDArray[np.intp]
+    blocks_from: int
+    near_from: int
+    hold: int
+
+
+class Outcome(NamedTuple):
+    """How a run ended: the next row, why, and how many updates were skipped."""
+
+    row: int
+    status: int
+    skipped: int
+
+
+def learn_some(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, thresholds: Array, device: Device,
+    view: Outlook | None,
+) -> tuple[MixtureState, Outcome, Outlook | None]:  # fmt: skip
+    """Learn rows from `row` on, up to `stop` at most, in the way that promises to be the cheapest."""
+    D, K = rows.X.shape[1], state.n_components
+    if stop - row < MIN_ROWS or settings.paper or state.precisions.ndim == 2:
+        return *learn_singly(state, rows, row, stop, settings, thresholds), view
+    if choose(D, K) == Method.ROWS:
+        return *learn_singly(state, rows, row, min(stop, row + leg(D, K)), settings, thresholds), view
+    view = outlook(rows, row) if view is None else view
+    method, stop = _method(view, row, stop, D, K)
+    if method == Method.ROWS:
+        state, outcome = learn_singly(state, rows, row, stop, settings, thresholds)
+    elif method == Method.NEAR_ROWS:
+        state, outcome = learn_near(state, rows, row, stop, settings, thresholds)
+    else:
+        state, outcome = learn_in_blocks(state, rows, row, stop, settings, float(thresholds[D]), device, method)
+    return state, outcome, _revised(view, outcome)
+
+
+def outlook(rows: Rows, row: int) -> Outlook:
+    """The stretches of rows without gaps that are long enough for a block."""
+    gaps = row + np.flatnonzero(np.isnan(rows.X[row:]).any(axis=1))
+    ends = np.concatenate([[row - 1], gaps, [len(rows.X)]])
+    long = np.diff(ends) > MIN_ROWS
+    return Outlook(ends[:-1][long] + 1, ends[1:][long], row, row, HOLD)
+
+
+def _method(view: Outlook, row: int, stop: int, D: int, K: int) -> tuple[Method, int]:
+    """How to learn, and up to which row."""
+    i = int(np.searchsorted(view.stops, row, side="right"))
+    start = max(view.blocks_from, int(view.starts[i]) if i < len(view.starts) else stop)
+    if row < start:
+        return Method.ROWS, min(stop, start)
+    near = row >= view.near_from
+    method = choose(D, K, None if near else 1.0, near=near)
+    stop = min(stop, int(view.stops[i]))
+    return method, stop if near else min(stop, view.near_from)
+
+
+def _revised(view: Outlook, outcome: Outcome) -> Outlook:
+    if outcome.status == REFUSED:
+        return view._replace(blocks_from=outcome.row + CAREFUL)
+    if outcome.status == TOO_DEAR:
+        return view._replace(near_from=outcome.row + view.hold, hold=2 * view.hold)
+    return view
+
+
+def learn_singly(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, thresholds: Array
+) -> tuple[MixtureState, Outcome]:
+    """Learn one row at a time: any rows, any settings."""
+    loops = mixture_diagonal if state.precisions.ndim == 2 else kernels
+    after, K, status, skipped = loops.learn_rows(
+        rows.X, rows.weights, row, stop, *state[:5], state.n_components,
+        settings.centre, settings.initial_variance, thresholds, settings.paper, settings.forgetting,
+        settings.min_age, settings.min_count, rows.log_density, rows.distance,
+    )  # fmt: skip
+    return state._replace(n_components=K, n_rows=state.n_rows + after - row), Outcome(after, status, skipped)
+
+
+def learn_near(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, thresholds: Array
+) -> tuple[MixtureState, Outcome]:
+    """Learn one row at a time, evaluating only components that may matter: complete rows, exact update."""
+    bounds, length, status = _screen_of(state, state.precisions), FIRST_ROWS, kernels.DONE
+    while row < stop and status == kernels.DONE:
+        length = min(2 * length, NEAR_ROWS)
+        K, end = state.n_components, min(stop, row + length)
+        changed = np.zeros(len(state.counts), dtype=bool)
+        after, n, status, evaluations = kernels.learn_near_rows(
+            rows.X, rows.weights, row, end, *state[:5], K, settings.centre, settings.initial_variance, thresholds,
+            settings.forgetting, settings.min_age, settings.min_count, rows.log_density, rows.distance,
+            screen.lower_bounds(bounds, rows.X[row:end], K), changed,
+        )  # fmt: skip
+        changed[K:] = True
+        screen.describe(bounds, state.means, state.precisions, np.flatnonzero(changed[:n]))
+        share = evaluations / (K * max(after - row, 1))
+        state, row = state._replace(n_components=n, n_rows=state.n_rows + after - row), after
+        if status == kernels.DONE and not choose(rows.X.shape[1], n, share).is_near:
+            status = TOO_DEAR
+    return state, Outcome(row, status, 0)
+
+
+def learn_in_blocks(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, threshold: float, device: Device,
+    method: Method,
+) -> tuple[MixtureState, Outcome]:  # fmt: skip
+    """Learn blocks of rows, with a screen or without: complete rows, exact update."""
+    D, matrices = rows.X.shape[1], device.adopt(state.precisions)
+    bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
+    length, longest, status = FIRST_ROWS, block_rows(D, method), kernels.DONE
+    while row < stop and status == kernels.DONE:
+        part = rows.part(row, min(stop, row + length))
+        state, progress = learn_block(state, device, matrices, part, settings, threshold, bounds)
+        row += progress.rows
+        length = min(2 * length, longest) if progress.rows == len(part.X) else FIRST_ROWS
+        if progress.rows == 0:
+            status = REFUSED
+        elif bounds is not None:
+            screen.describe(bounds, state.means, device.upper(matrices), np.flatnonzero(progress.changed))
+            status = kernels.DONE if choose(D, state.n_components, progress.met).is_near else TOO_DEAR
+    device.release(matrices, state.n_components)
+    return state, Outcome(row, status, 0)
+
+
+def _screen_of(state: MixtureState, upper: Array) -> Screen:
+    """A screen for all components, centred where most of the rows have been."""
+    K = state.n_components
+    counts = state.counts[:K]
+    bounds = screen.empty(counts @ state.means[:K] / counts.sum(), len(state.counts))
+    screen.describe(bounds, state.means, upper, np.arange(K))
+    return bounds
