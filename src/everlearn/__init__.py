@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from everlearn.estimators.shape import reduce as reduce
     from everlearn.estimators.shape import ridgeline as ridgeline
     from everlearn.estimators.tuning import tune as tune
+    from everlearn.estimators.variational import VariationalPPCA as VariationalPPCA
 
 _PUBLIC = {
     "Every": "everlearn.core.constraint",
@@ -40,6 +41,7 @@ _PUBLIC = {
     "OnlinePPCA": "everlearn.estimators.ppca",
     "PageHinkley": "everlearn.core.change",
     "PowerSchedule": "everlearn.core.schedules",
+    "VariationalPPCA": "everlearn.estimators.variational",
     "load": "everlearn.estimators.persistence",
     "merge": "everlearn.estimators.combine",
     "merge_unimodal": "everlearn.estimators.shape",

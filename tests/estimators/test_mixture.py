@@ -68,7 +68,9 @@ def test_density_is_that_of_the_components_without_merging():
     reference.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(model.covariances_))
     np.testing.assert_allclose(model.score_samples(X), reference.score_samples(X), rtol=1e-9)
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=1e-9)
-    np.testing.assert_allclose(model.precisions_ @ model.covariances_, np.tile(np.eye(3), (model.n_components_, 1, 1)), atol=1e-9)
+    np.testing.assert_allclose(
+        model.precisions_ @ model.covariances_, np.tile(np.eye(3), (model.n_components_, 1, 1)), atol=1e-9
+    )
 
 
 def test_visible_components_are_a_merged_copy_and_learning_keeps_the_fine_ones():
