@@ -313,6 +313,25 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         best = np.argmax(self.predict_log_proba(X), axis=1)
         return self.classes_[best]
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy: the share of rows whose class is predicted right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like
+            Their true classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy.
+        """
+        return float(super().score(X, y, sample_weight))
+
     def calibration_error(self, X: ArrayLike, y: ArrayLike, n_bins: int = 15) -> float:
         """Expected calibration error: how far the probability of the predicted class is from how often it is right.
 

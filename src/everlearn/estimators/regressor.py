@@ -191,6 +191,25 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         answer = self._joint_.predict_columns(rows, target, return_std=return_std)
         return tuple(map(self._shaped, answer)) if return_std else self._shaped(answer)
 
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of the prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like
+            Their true targets.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, 1 for a perfect prediction.
+        """
+        return float(super().score(X, y, sample_weight))
+
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Interval of each target that holds it with the given probability, the same share on both sides left out.
 
