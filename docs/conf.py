@@ -27,6 +27,7 @@ myst_heading_anchors = 3
 
 autosummary_generate = True
 autodoc_typehints = "none"
+autodoc_mock_imports = ["torch"]
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
