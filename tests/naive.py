@@ -34,7 +34,7 @@ class IGMN:
         if min(d2, default=np.inf) >= self.threshold(seen.sum()):
             self._create(x, weight, posterior, filled)
         else:
-            self._update(weight * posterior, filled, extra, seen.mean() ** 2)
+            self._update(weight * posterior, filled, extra)
             if self.prune is not None:
                 self._prune(*self.prune)
 
@@ -64,11 +64,11 @@ class IGMN:
         self.counts.append(weight)
         self.ages.append(1)
 
-    def _update(self, shares, filled, extra, told):
+    def _update(self, shares, filled, extra):
         for j, p in enumerate(shares):
             self.ages[j] += 1
-            w = min(p / (self.counts[j] + p), 0.999)  # a faded component keeps a thousandth of its shape
-            self.counts[j] += p * told  # a row with gaps counts for the pairs of columns that it shows
+            self.counts[j] += p
+            w = min(p / self.counts[j], 0.999)  # a faded component keeps a thousandth of its shape
             e = filled[j] - self.means[j]
             new_mean = self.means[j] + w * e
             if self.paper:
@@ -465,8 +465,7 @@ class VariationalPPCA:
         a = self.a
         return gammaln(a + n / 2) - gammaln(a) - n / 2 * np.log(a) - 0.5 * log_det - (a + n / 2) * np.log1p(q / (2 * a))
 
-    def learn(self, x, lam, whole=False):
-        """Learn x; with `whole` the latent axes are made uncorrelated, not only rescaled."""
+    def learn(self, x, lam):
         if self.rows is not None:
             return self._learn_young(x)
         m, K = len(self.K) - 1, lam * self.K
@@ -481,17 +480,14 @@ class VariationalPPCA:
         gain = np.where(seen, np.where(abs(gain - 1) > 0.02, gain, 1.0), 0.0)
         R = np.outer(np.where(seen, x, 0.0), ybar) - self.M @ Y
         self.M = self.M + gain[:, None] * R @ np.linalg.inv(self.K)
-        self._expand(whole=False)
-        if whole:
-            self._expand(whole=True)
+        self._expand()
         return self
 
-    def _expand(self, whole):
+    def _expand(self):
         m, K = len(self.K) - 1, self.K
         T = np.eye(m + 1)
-        T[:m, m] = shift = K[:m, m] / K[m, m]
-        covariance = K[:m, :m] / K[m, m] - np.outer(shift, shift)
-        T[:m, :m] = np.linalg.cholesky(covariance) if whole else np.diag(np.sqrt(np.diag(covariance)))
+        T[:m, m] = K[:m, m] / K[m, m]
+        T[np.arange(m), np.arange(m)] = np.sqrt(np.diag(K)[:m] / K[m, m] - T[:m, m] ** 2)
         inverse = np.linalg.inv(T)
         self.M, self.K = self.M @ T, inverse @ K @ inverse.T
 
@@ -525,7 +521,7 @@ class VariationalPPCA:
             cells = np.sum(~np.isnan(self.rows))
             self.a, self.b = a + max(cells - n * p, 0) / 2, b + squares / 2
             self.M, self.K = B @ np.linalg.inv(K), K
-            self._expand(whole=True)
+            self._expand()
         self.seen, self.n_eff = np.sum(~np.isnan(self.rows), axis=0).astype(float), self.n_eff + 1
         if len(self.rows) == self.max_rows:
             self.rows = None
@@ -607,54 +603,3 @@ class Bank:
 def copied(model):
     """An independent copy of a twin."""
     return copy.deepcopy(model)
-
-
-# -- batch EM of a Gaussian mixture with gaps --------------------------------------------------------
-
-
-def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
-    """EM from a start; gaps are filled by conditional means, and their covariance is added (Ghahramani, Jordan)."""
-    for _ in range(n_steps):
-        joint = log_joint_with_gaps(X, weights, means, covariances)
-        R = np.exp(joint - joint.max(axis=1, keepdims=True))
-        R /= R.sum(axis=1, keepdims=True)
-        new_means, new_covariances = [], []
-        for r, m, S in zip(R.T, means, covariances, strict=True):
-            filled, extra = X.copy(), np.zeros_like(S)
-            for x, full, p in zip(X, filled, r, strict=True):
-                seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
-                (full[gaps],), spread = condition(m, S, seen, [x[seen]], gaps)
-                extra[np.ix_(gaps, gaps)] += p * spread
-            mean = r @ filled / r.sum()
-            scatter = (r[:, None] * (filled - mean)).T @ (filled - mean)
-            new_means.append(mean)
-            new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
-        weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
-    return weights, means, covariances
-
-
-# -- the block algorithm ------------------------------------------------------------------------------------------
-
-
-class HomogeneousBlock:
-    """Rows learned in homogeneous coordinates: P_ik = 1 + (x_i - mu)' Lambda (x_k - mu), in full after every row."""
-
-    def __init__(self, P, counts, log_dets, forgetting):
-        self.P, self.forgetting = np.array(P), forgetting
-        self.counts, self.log_dets = np.array(counts), np.array(log_dets)
-        self.shares = np.ones(len(counts))
-        self.distances, self.log_densities = [], []
-
-    def learn(self, t, D):
-        d2 = self.P[:, t, t] - 1.0
-        joint = np.log(self.counts) - 0.5 * (d2 + self.log_dets + D * np.log(2 * np.pi))
-        self.distances.append(d2.min())
-        self.log_densities.append(np.logaddexp.reduce(joint) - np.log(self.counts.sum()))
-        p = np.exp(joint - np.logaddexp.reduce(joint))
-        w = p / (self.forgetting * self.counts + p)
-        for j, column in enumerate(self.P[:, :, t].copy()):
-            outer = w[j] / (1 - w[j] + w[j] * column[t]) * np.outer(column, column)
-            self.P[j] = (self.P[j] - outer) / (1 - w[j])
-        self.counts = self.forgetting * self.counts + p
-        self.log_dets += D * np.log(1 - w) + np.log(1 + w * d2)
-        self.shares *= 1 - w

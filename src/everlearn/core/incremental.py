@@ -294,8 +294,7 @@ def learn_in_covariance_form(state: MixtureState, x: Array, weight: float, setti
         covariances[j] = (1.0 - w) * covariances[j] + c * np.outer(e, e) + w * gap_covariance
         state.means[j] += w * e
     K = state.n_components
-    told = kernels.told(np.count_nonzero(~np.isnan(x)), len(x))
-    counts = settings.forgetting * state.counts[:K] + posterior * told
+    counts = settings.forgetting * state.counts[:K] + posterior
     learned = from_components(counts, state.means[:K], covariances, state.ages[:K] + 1.0, capacity=len(state.counts))
     return learned._replace(n_rows=state.n_rows + 1, compacted_at=state.compacted_at)
 

@@ -6,7 +6,7 @@ keeps its mean and variance: it is independent of the others within a component.
 
 import numpy as np
 
-from everlearn.kernels.distance import LOG_2PI, normalise
+from everlearn.kernels.distance import LOG_2PI
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.mixture import (
     DONE,
@@ -16,6 +16,7 @@ from everlearn.kernels.mixture import (
     THIN,
     fade,
     gain,
+    normalise,
     prune,
     spread_coefficient,
 )
@@ -89,18 +90,14 @@ def is_thin(precision, initial_variance):
 
 
 @kernel
-def update(x, observed, weight, posterior, means, precisions, log_dets, counts, ages, n, d2, paper, forgetting):
-    """Update every component by its share of one row; returns how many updates were skipped as invalid.
-
-    A row with gaps counts for the share of the columns that it shows.
-    """
-    told = observed / x.shape[0]
+def update(x, weight, posterior, means, precisions, log_dets, counts, ages, n, d2, paper, forgetting):
+    """Update every component by its share of one row; returns how many updates were skipped as invalid."""
     skipped = 0
     for j in range(n):
         ages[j] += 1.0
         p = posterior[j] * weight
         w = gain(counts[j], p, forgetting)
-        counts[j] = forgetting * counts[j] + p * told
+        counts[j] = forgetting * counts[j] + p
         if p * (1.0 + d2[j]) < NEGLIGIBLE:
             continue
         growth = update_component(x, means[j], precisions[j], w, paper)
@@ -155,9 +152,7 @@ def learn_rows(
             create(x, weights[t], posterior, means, precisions, log_dets, counts, ages, n, centre, initial_variance)
             n += 1
             continue
-        skipped += update(
-            x, observed, weights[t], posterior, means, precisions, log_dets, counts, ages, n, d2, paper, forgetting
-        )
+        skipped += update(x, weights[t], posterior, means, precisions, log_dets, counts, ages, n, d2, paper, forgetting)
         if min_age < np.inf:
             n = prune(means, precisions, log_dets, counts, ages, n, min_age, min_count)
         for j in range(n):
