@@ -166,26 +166,16 @@ def fade(counts, n, forgetting):
 
 
 @inner
-def told(observed, D):
-    """How much of a row a row with gaps is: the share of all pairs of columns that it shows.
-
-    What it leaves open is filled from the component itself, and would otherwise confirm what that believes already.
-    """
-    return (observed / D) ** 2
-
-
-@inner
 def update(index, observed, weight, means, precisions, log_dets, counts, ages, n, paper, forgetting, scratch):
     """Update every component by its share of one row; returns how many updates were skipped as invalid."""
     D = means.shape[1]
     E, G, d2 = scratch.E, scratch.G, scratch.d2
-    whole = told(observed, D)
     skipped = 0
     for j in range(n):
         ages[j] += 1.0
         p = scratch.posterior[j] * weight
         w = gain(counts[j], p, forgetting)
-        counts[j] = forgetting * counts[j] + p * whole
+        counts[j] = forgetting * counts[j] + p
         scratch.touched[j] = p * (1.0 + d2[j]) >= NEGLIGIBLE
         if not scratch.touched[j]:
             continue
@@ -395,8 +385,7 @@ def learn_loop(
         if any_thin(precisions, initial_variance, scratch.touched, left, unchecked or left < n):
             return t + 1, left, THIN, skipped, evaluations
         if screened and left < n:
-            for j in range(capacity):
-                changed[j] = True
+            changed[:] = True
             return t + 1, left, DONE, skipped, evaluations
         n, unchecked = left, False
     return stop, n, DONE, skipped, evaluations
