@@ -603,3 +603,30 @@ class Bank:
 def copied(model):
     """An independent copy of a twin."""
     return copy.deepcopy(model)
+
+
+# -- the block algorithm ------------------------------------------------------------------------------------------
+
+
+class HomogeneousBlock:
+    """Rows learned in homogeneous coordinates: P_ik = 1 + (x_i - mu)' Lambda (x_k - mu), in full after every row."""
+
+    def __init__(self, P, counts, log_dets, forgetting):
+        self.P, self.forgetting = np.array(P), forgetting
+        self.counts, self.log_dets = np.array(counts), np.array(log_dets)
+        self.shares = np.ones(len(counts))
+        self.distances, self.log_densities = [], []
+
+    def learn(self, t, D):
+        d2 = self.P[:, t, t] - 1.0
+        joint = np.log(self.counts) - 0.5 * (d2 + self.log_dets + D * np.log(2 * np.pi))
+        self.distances.append(d2.min())
+        self.log_densities.append(np.logaddexp.reduce(joint) - np.log(self.counts.sum()))
+        p = np.exp(joint - np.logaddexp.reduce(joint))
+        w = p / (self.forgetting * self.counts + p)
+        for j, column in enumerate(self.P[:, :, t].copy()):
+            outer = w[j] / (1 - w[j] + w[j] * column[t]) * np.outer(column, column)
+            self.P[j] = (self.P[j] - outer) / (1 - w[j])
+        self.counts = self.forgetting * self.counts + p
+        self.log_dets += D * np.log(1 - w) + np.log(1 + w * d2)
+        self.shares *= 1 - w

@@ -161,11 +161,14 @@ def _stacks(block: Block, *, together: bool) -> list[slice]:
     return [slice(j, j + 1) for j in np.flatnonzero(block.meetings.size[:K]).tolist()]
 
 
-def _rows(meetings: Meetings, which: slice) -> Indices:
-    """The rows that some components meet, the same for all of them."""
-    first = meetings.first[which.start]
-    rows: Indices = meetings.rows[first : first + meetings.size[which.start]]
-    return rows
+def _met(block: Block, which: slice, used: NDArray[np.intp] | None = None) -> Array:
+    """The rows that some components meet, the same for all of them, or a choice of these rows."""
+    first, m = block.meetings.first[which.start], block.meetings.size[which.start]
+    if m == len(block.X):
+        return block.X if used is None else block.X[used]
+    rows = block.meetings.rows[first : first + m]
+    met: Array = block.X[rows if used is None else rows[used]]
+    return met
 
 
 def _matrices(meetings: Meetings, which: slice) -> tuple[Array, Array]:
@@ -179,7 +182,7 @@ def _project(block: Block, which: slice) -> Stack:
     """P of some components, and its diagonal, into the meetings."""
     meetings, device = block.meetings, block.device
     P, _ = _matrices(meetings, which)
-    E = device.deviations(block.X[_rows(meetings, which)], block.state.means[which])
+    E = device.deviations(_met(block, which), block.state.means[which])
     Y = device.project(block.matrices, which, E)
     device.gram(E, Y, P)
     diagonal = np.einsum("jii->ji", P).ravel()
@@ -194,14 +197,12 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
     used = np.flatnonzero(gains.any(axis=0))
     if len(used) == 0 or not block.members.alive[which].any():
         return
-    Y, gains = stack.Y, gains[:, used]
+    Y, X = stack.Y, _met(block, which, None if len(used) == R.shape[1] else used)
     if len(used) < R.shape[1]:
-        R, Y = R.take(used, axis=1).take(used, axis=2), Y.take(used, axis=1)
-    learned = gains > 0.0
+        R, Y, gains = R.take(used, axis=1).take(used, axis=2), Y.take(used, axis=1), gains[:, used]
+    learned, share = gains > 0.0, block.members.share[which]
     kernels.isolate(R, learned)
-    share = block.members.share[which]
-    E = device.deviations(block.X[_rows(block.meetings, which)[used]], means[slots])
-    means[slots] += device.combine(share[:, None] * gains, E)
+    means[slots] += device.combine(share[:, None] * gains, device.deviations(X, means[slots]))
     device.downdate(block.matrices, slots, device.solve(R, Y, learned), share)
 
 
@@ -227,7 +228,7 @@ def _give_birth(block: Block, j: int, slot: int, precision: Array) -> None:
     means[slot] = block.X[block.members.birth[j]]
     device.place(block.matrices, slot, precision)
     if block.meetings.n_learned[j] > 0:
-        E = device.deviations(block.X[_rows(block.meetings, which)], means[slots])
+        E = device.deviations(_met(block, which), means[slots])
         _commit(block, Stack(which, device.project(block.matrices, slots, E)), slots)
 
 

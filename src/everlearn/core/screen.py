@@ -58,23 +58,30 @@ def describe(screen: Screen, means: Array, precisions: Array, which: NDArray[np.
 def squared_distances(screen: Screen, X: Array, n: int) -> tuple[Array, Array]:
     """Squared distances of rows to the first n components, and bounds on their errors: two arrays (rows, n)."""
     Z = X - screen.centre
-    Z32 = Z.astype(np.float32)
-    d2 = screen.constant[:n] + Z32 @ screen.linear[:n].T
+    with np.errstate(over="ignore", invalid="ignore"):
+        d2 = screen.constant[:n] + _sums(screen, Z.astype(np.float32), n)
+        size = np.square(np.abs(Z) @ screen.root[:n].T + screen.reach[:n])
+    terms = max(min(TERMS, screen.quadratic.shape[1]), X.shape[1])
+    return d2, np.where(size < LARGEST, (terms + 8) * UNIT * size, np.inf)
+
+
+def _sums(screen: Screen, Z: Array32, n: int) -> Array:
+    """The part of the squared distances that depends on the rows."""
+    sums = (Z @ screen.linear[:n].T).astype(np.float64)
     total = screen.quadratic.shape[1]
-    features, pair = np.empty((len(X), min(TERMS, total)), dtype=np.float32), (0, 0)
+    features, pair = np.empty((len(Z), min(TERMS, total)), dtype=np.float32), (0, 0)
     for f in range(0, total, TERMS):
         part = features[:, : total - f]
-        pair = kernels.fill_features(Z32, *pair, part)
-        d2 += part @ screen.quadratic[:n, f : f + part.shape[1]].T
-    size = np.square(np.abs(Z) @ screen.root[:n].T + screen.reach[:n])
-    rounding = (max(features.shape[1], X.shape[1]) + 8) * UNIT
-    return d2, np.where(size < LARGEST, rounding * size, np.inf)
+        pair = kernels.fill_features(Z, *pair, part)
+        sums += part @ screen.quadratic[:n, f : f + part.shape[1]].T
+    return sums
 
 
 def lower_bounds(screen: Screen, X: Array, n: int) -> Array:
     """Lower bounds on 1 + d^2 of rows to the first n components."""
     d2, error = squared_distances(screen, X, n)
-    return 1.0 + np.fmax(d2 - error, 0.0)
+    with np.errstate(invalid="ignore"):
+        return 1.0 + np.fmax(d2 - error, 0.0)
 
 
 def near_pairs(screen: Screen, X: Array, weights: Array, heights: Array, counts: Array) -> tuple[Array, Mask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -40,7 +41,8 @@ def merged(
         )
     models = [model, *others]
     _check_same_scale(models)
-    shares = np.ones(len(models)) if weights is None else np.asarray(weights) * len(models) / np.sum(weights)
+    trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+    shares = trust * (len(models) / math.fsum(trust))
     pairs = sorted(zip(models, shares, strict=True), key=lambda pair: _content(pair[0]))
     settled = [pair for pair in pairs if pair[0]._warmup_ is None]
     whole = started(model)

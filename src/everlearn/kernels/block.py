@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.kernels.distance import least, log_height
+from everlearn.kernels.distance import least, log_height, normalise
 from everlearn.kernels.jit import inner, kernel
-from everlearn.kernels.mixture import FLOOR, NEGLIGIBLE, UNSAFE_STRETCH, gain, normalise
+from everlearn.kernels.mixture import FLOOR, NEGLIGIBLE, UNSAFE_STRETCH, gain
 from everlearn.kernels.screen import least_distance, may_matter
 
 LEAST_SHARE = 1e-6  # a new block begins before less than this of a starting precision is left in a component

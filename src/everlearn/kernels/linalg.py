@@ -97,8 +97,8 @@ def subtract_stack(X, means):
 
 
 @inner
-def subtract_product(A, a, Z, s):
-    """Rows a and a + 1 of A less those of Z'Z for rows s to s + 3 of Z."""
+def subtract_two(A, a, Z, s):
+    """Rows a and a + 1 of A less those of Z'Z, for rows s to s + 3 of Z."""
     r0, r1 = A[a], A[a + 1]
     z0, z1, z2, z3 = Z[s], Z[s + 1], Z[s + 2], Z[s + 3]
     p0, p1, p2, p3 = z0[a], z1[a], z2[a], z3[a]
@@ -109,20 +109,33 @@ def subtract_product(A, a, Z, s):
 
 
 @inner
+def subtract_one(A, a, Z, s):
+    """Row a of A less that of Z'Z, for rows s to s + 3 of Z."""
+    r0 = A[a]
+    z0, z1, z2, z3 = Z[s], Z[s + 1], Z[s + 2], Z[s + 3]
+    p0, p1, p2, p3 = z0[a], z1[a], z2[a], z3[a]
+    for b in range(r0.shape[0]):
+        r0[b] -= p0 * z0[b] + p1 * z1[b] + p2 * z2[b] + p3 * z3[b]
+
+
+@inner
 def downdate(A, Z, scale):
-    """A = scale (A - Z'Z) for a symmetric A."""
+    """A = scale (A - Z'Z) for a symmetric A, symmetric to the last bit."""
     m, D = Z.shape
-    even, fours = D - D % 2, m - m % 4
-    for a in range(0, even, 2):
-        for s in range(0, fours, 4):
-            subtract_product(A, a, Z, s)
+    for s in range(0, m - 3, 4):
+        for a in range(0, D - 1, 2):
+            subtract_two(A, a, Z, s)
+        if D % 2 == 1:
+            subtract_one(A, D - 1, Z, s)
     for a in range(D):
-        for s in range(0 if a == even else fours, m):
+        for s in range(m - m % 4, m):
             c = Z[s, a]
             for b in range(D):
                 A[a, b] -= c * Z[s, b]
-        for b in range(D):
+    for a in range(D):
+        for b in range(a, D):
             A[a, b] *= scale
+            A[b, a] = A[a, b]
 
 
 @inner

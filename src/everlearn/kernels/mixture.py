@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.kernels.distance import count_observed, log_height, measure, measure_with_gaps, observed_first
+from everlearn.kernels.distance import count_observed, log_height, measure, normalise, total, weigh
+from everlearn.kernels.gaps import measure_with_gaps, observed_first, update_component_with_gaps
 from everlearn.kernels.jit import inner, kernel
-from everlearn.kernels.linalg import cholesky_of_block, rank_one_update, solve_lower
+from everlearn.kernels.linalg import rank_one_update
 from everlearn.kernels.screen import LOG_NEGLIGIBLE, measure_near
 
 DONE = 0  # every row is learned
@@ -43,40 +44,6 @@ class Scratch(NamedTuple):
 
 
 @inner
-def normalise(log_joint, n, posterior):
-    """Softmax of the log joint densities; returns their log-sum-exp."""
-    top = -np.inf
-    for j in range(n):
-        top = max(top, log_joint[j])
-    mass = 0.0
-    for j in range(n):
-        posterior[j] = np.exp(log_joint[j] - top) if top > -np.inf else 0.0
-        mass += posterior[j]
-    if mass > 0.0:
-        for j in range(n):
-            posterior[j] /= mass
-    return top + np.log(mass) if mass > 0.0 else top
-
-
-@inner
-def total(counts, n):
-    """Sum of the first n counts."""
-    value = 0.0
-    for j in range(n):
-        value += counts[j]
-    return value
-
-
-@inner
-def weigh(log_joint, counts, n, posterior):
-    """Posteriors of the components; returns the log density, NaN when there is no component."""
-    density = np.nan
-    if n > 0:
-        density = normalise(log_joint, n, posterior) - np.log(total(counts, n))
-    return density
-
-
-@inner
 def gain(count, p, forgetting):
     """Share w of the new row in a component whose count fades by `forgetting` first."""
     return min(p / (forgetting * count + p), MAX_GAIN)
@@ -100,17 +67,12 @@ def is_unsafe(posterior, d2, counts, n, weight, forgetting):
 
 
 @inner
-def shift_mean(mean, e, w):
-    """Move a mean by its share of the deviation."""
-    for a in range(e.shape[0]):
-        mean[a] += w * e[a]
+def update_component(j, means, precisions, E, G, d2, w, c):
+    """Sigma = (1-w) (Sigma + c e e'), by Sherman-Morrison on Lambda.
 
-
-@inner
-def update_component(j, means, precisions, E, G, d2, w, paper):
-    """Sherman-Morrison on Lambda; returns the growth of log|Sigma|, or NaN when definiteness would be lost."""
+    Returns the growth of log|Sigma|, or NaN when definiteness would be lost.
+    """
     D = E.shape[1]
-    c = spread_coefficient(w, paper) / (1.0 - w)
     stretch = 1.0 + c * d2
     growth = np.nan
     if stretch > 0.0:
@@ -121,40 +83,6 @@ def update_component(j, means, precisions, E, G, d2, w, paper):
         rank_one_update(precisions[j], G[j], 1.0 if c < 0.0 else -1.0, 1.0 / (1.0 - w))
         growth = D * np.log(1.0 - w) + np.log(stretch)
     return growth
-
-
-@inner
-def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, paper, L, C, b):
-    """The EM update from the observed part of a row.
-
-    With Sigma_mm += w Lambda_mm^-1 for the gaps, only the observed block of the precision changes:
-    Lambda_oo = (Lambda_oo - w C C' - k g g')/(1-w), with C = Lambda_om L^-T and k = c/(1 + c d^2), c as for a complete
-    row. The marginal of the observed columns is updated as by a complete row, and the regression of the gaps on them
-    stays as it is.
-    """
-    D = e.shape[0]
-    m = D - observed
-    c = spread_coefficient(w, paper) / (1.0 - w)
-    stretch = 1.0 + c * d2
-    if stretch <= 0.0:
-        return np.nan
-    cholesky_of_block(precision, index, observed, L)
-    for i in range(observed):
-        for k in range(m):
-            b[k] = precision[index[i], index[observed + k]]
-        solve_lower(L, m, b)
-        for k in range(m):
-            C[i, k] = b[k]
-    for i in range(observed):
-        for k in range(i + 1):
-            value = c / stretch * (g[index[i]] * g[index[k]])
-            for q in range(m):
-                value += w * C[i, q] * C[k, q]
-            value = (precision[index[i], index[k]] - value) / (1.0 - w)
-            precision[index[i], index[k]] = value
-            precision[index[k], index[i]] = value
-    shift_mean(mean, e, w)
-    return observed * np.log(1.0 - w) + np.log(stretch)
 
 
 @inner
@@ -179,11 +107,12 @@ def update(index, observed, weight, means, precisions, log_dets, counts, ages, n
         scratch.touched[j] = p * (1.0 + d2[j]) >= NEGLIGIBLE
         if not scratch.touched[j]:
             continue
+        c = spread_coefficient(w, paper) / (1.0 - w)
         if observed == D:
-            growth = update_component(j, means, precisions, E, G, d2[j], w, paper)
+            growth = update_component(j, means, precisions, E, G, d2[j], w, c)
         else:
             growth = update_component_with_gaps(
-                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, paper, scratch.L, scratch.C, scratch.b
+                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, c, scratch.L, scratch.C, scratch.b
             )
         if np.isnan(growth):
             skipped += 1
@@ -385,7 +314,8 @@ def learn_loop(
         if any_thin(precisions, initial_variance, scratch.touched, left, unchecked or left < n):
             return t + 1, left, THIN, skipped, evaluations
         if screened and left < n:
-            changed[:] = True
+            for j in range(capacity):
+                changed[j] = True
             return t + 1, left, DONE, skipped, evaluations
         n, unchecked = left, False
     return stop, n, DONE, skipped, evaluations

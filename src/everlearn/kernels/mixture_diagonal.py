@@ -6,7 +6,7 @@ keeps its mean and variance: it is independent of the others within a component.
 
 import numpy as np
 
-from everlearn.kernels.distance import LOG_2PI
+from everlearn.kernels.distance import LOG_2PI, normalise
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.mixture import (
     DONE,
@@ -16,7 +16,6 @@ from everlearn.kernels.mixture import (
     THIN,
     fade,
     gain,
-    normalise,
     prune,
     spread_coefficient,
 )
