@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import everlearn
 from everlearn import cli
+from everlearn.cli import learn
 from everlearn.streams.demo import COLUMNS, demo_stream
 
 
@@ -143,10 +144,10 @@ def test_unknown_columns(run, table):
 
 
 def test_places_that_cannot_be_written_are_named_before_learning(run, table, monkeypatch):
-    monkeypatch.setattr(cli, "_learn_file", lambda *arguments: pytest.fail("learned first"))
+    monkeypatch.setattr(learn, "_learn_file", lambda *arguments: pytest.fail("learned first"))
     assert "no folder" in run("learn", table[1], "--model-file", "absent/m.evl", status=1)
     assert "is a directory" in run("learn", table[1], "--model-file", ".", status=2)
-    monkeypatch.setattr(cli.os, "access", lambda path, mode: mode != os.W_OK)
+    monkeypatch.setattr("everlearn.cli.common.os.access", lambda path, mode: mode != os.W_OK)
     assert "cannot be written to" in " ".join(run("learn", table[1], "--model-file", "m.evl", status=1).split())
 
 
@@ -159,14 +160,14 @@ def test_a_failing_disk_is_reported(run, table, monkeypatch):
 
 
 def test_interruption_keeps_what_was_learned(run, table, monkeypatch):
-    learn = cli.Monitor.learn
+    learned = learn.Monitor.learn
 
     def interrupted(self, X):
         if self.n_rows >= 300:
             raise KeyboardInterrupt
-        return learn(self, X)
+        return learned(self, X)
 
-    monkeypatch.setattr(cli.Monitor, "learn", interrupted)
+    monkeypatch.setattr(learn.Monitor, "learn", interrupted)
     output = run("learn", "--demo", "--rows", 1000, "--model-file", "m.evl")
     assert "Stopped after 300 rows" in output
     assert everlearn.load("m.evl").n_samples_seen_ == 300
@@ -180,7 +181,7 @@ def test_help_and_version(run):
 
 def test_the_installed_program(table, tmp_path):
     """As a person runs it: a process of its own, with an exit status."""
-    program = [sys.executable, "-c", "from everlearn.cli import main; main()"]
+    program = [sys.executable, "-m", "everlearn.cli"]
     environment = {**os.environ, "COLUMNS": "100"}
 
     def process(*arguments):

@@ -1,13 +1,11 @@
-"""The program: everlearn learn."""
+"""everlearn learn: a model from a stream."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import everlearn
-from everlearn.errors import EverlearnError
+from everlearn.cli.common import check_place, errors_explained, names_in, number, show_table
 from everlearn.streams.csv import CsvSource
 from everlearn.streams.demo import COLUMNS, demo_stream
 from everlearn.streams.demo_report import DemoReport
@@ -42,13 +40,7 @@ Examples:
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
-@click.version_option(everlearn.__version__, prog_name="everlearn")
-def main() -> None:
-    """Probabilistic models that never stop learning."""
-
-
-@main.command(epilog=_EXAMPLES)
+@click.command(name="learn", epilog=_EXAMPLES)
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, readable=True))
 @click.option("--demo", is_flag=True, help="Learn the demonstration stream: a machine with regimes, gaps and faults.")
 @click.option("--model-file", type=click.Path(dir_okay=False), help="Save the model here.")
@@ -56,7 +48,7 @@ def main() -> None:
 @click.option("--rows", type=click.IntRange(min=1), help=f"Learn at most this many rows; the demo has {DEMO_ROWS}.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def learn(
+def command(
     file: str | None,
     demo: bool,
     model_file: str | None,
@@ -75,40 +67,17 @@ def learn(
     if demo and columns:
         raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
     console = Console(quiet=quiet, highlight=False)
-    with _errors_explained():
-        _check_place(model_file)
+    with errors_explained():
+        check_place(model_file, "--model-file", "model")
         model = everlearn.IncrementalGaussianMixture(random_state=seed)
         if demo:
             _learn_demo(model, rows or DEMO_ROWS, seed, console)
         else:
-            _learn_file(model, str(file), _split(columns), rows, console)
+            _learn_file(model, str(file), names_in(columns), rows, console)
         if model_file is not None:
             everlearn.save(model, model_file)
             console.print(f"\nSaved to [bold]{escape(model_file)}[/] ({os.path.getsize(model_file):,} bytes).")
         _suggest(model_file, demo, console)
-
-
-@contextlib.contextmanager
-def _errors_explained() -> Iterator[None]:
-    """Data problems end the program with a message and status 1."""
-    try:
-        yield
-    except (EverlearnError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _check_place(model_file: str | None) -> None:
-    """Say before learning that the model could not be saved after it."""
-    folder = Path(model_file or ".").resolve().parent
-    if not folder.is_dir():
-        raise click.ClickException(f"There is no folder {folder} to save the model in. Create it first.")
-    if model_file and not os.access(folder, os.W_OK):
-        raise click.ClickException(f"The folder {folder} cannot be written to. Choose another place for --model-file.")
-
-
-def _split(columns: tuple[str, ...]) -> list[str] | None:
-    names = [name.strip() for option in columns for name in option.split(",") if name.strip()]
-    return names or None
 
 
 # -- learning --------------------------------------------------------------------------------------
@@ -192,10 +161,6 @@ def _state(monitor: Monitor, seconds: float) -> str:
 # -- showing ---------------------------------------------------------------------------------------
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}"
-
-
 def _show_summary(monitor: Monitor, names: list[str], console: Console) -> None:
     model = monitor.model
     weights, means, covariances = model.weights_, model.means_, model.covariances_
@@ -204,14 +169,14 @@ def _show_summary(monitor: Monitor, names: list[str], console: Console) -> None:
     columns = Table("column", "mean", "std", "gaps", title=f"{len(names)} columns, {monitor.n_rows:,} rows")
     for row in itertools.islice(zip(names, centre, spread, monitor.n_gaps, strict=True), 20):
         name, mean, std, gaps = row
-        columns.add_row(escape(name), _number(mean), _number(std), f"{gaps / monitor.n_rows:.1%}")
-    _show(columns, console)
+        columns.add_row(escape(name), number(mean), number(std), f"{gaps / monitor.n_rows:.1%}")
+    show_table(columns, console)
     shown = names[:_SHOWN_COLUMNS]
     heaviest = np.argsort(-weights)[:_SHOWN_COMPONENTS]
     components = Table("weight", *map(escape, shown), title=f"The heaviest of {len(weights)} components: their means")
     for k in heaviest:
-        components.add_row(f"{weights[k]:.1%}", *(_number(means[k, j]) for j in range(len(shown))))
-    _show(components, console)
+        components.add_row(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown))))
+    show_table(components, console)
 
 
 def _show_demo(report: DemoReport, model: Any, console: Console) -> None:
@@ -222,7 +187,7 @@ def _show_demo(report: DemoReport, model: Any, console: Console) -> None:
         if regime.n_rows:
             row = [f"{regime.n_rows:,}", f"{regime.first_row:,}", f"{regime.first:.1f}", f"{regime.last:.1f}"]
             regimes.add_row(regime.name, *row)
-    _show(regimes, console)
+    show_table(regimes, console)
     changes = report.changes()
     console.print(
         f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
@@ -231,8 +196,8 @@ def _show_demo(report: DemoReport, model: Any, console: Console) -> None:
     _show_faults(report, console)
     gaps = Table("column", "gaps", "error", "error of the mean", title="Gaps of the latest rows, filled by the model")
     for gap in report.gaps(model):
-        gaps.add_row(gap.column, f"{gap.n_gaps}", _number(gap.error), _number(gap.error_of_mean))
-    _show(gaps, console)
+        gaps.add_row(gap.column, f"{gap.n_gaps}", number(gap.error), number(gap.error_of_mean))
+    show_table(gaps, console)
 
 
 def _show_faults(report: DemoReport, console: Console) -> None:
@@ -240,20 +205,12 @@ def _show_faults(report: DemoReport, console: Console) -> None:
     for fault in report.faults():
         share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
         table.add_row(fault.name, f"{fault.n_faults}", f"{fault.n_found}{share}")
-    _show(table, console)
+    show_table(table, console)
     alarms = report.alarms()
     console.print(
         f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a switch, "
         f"{alarms.unexplained} of {report.n_rows:,} otherwise."
     )
-
-
-def _show(table: Table, console: Console) -> None:
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.title_justify = "left"
-    console.print()
-    console.print(table)
 
 
 def _suggest(model_file: str | None, demo: bool, console: Console) -> None:
