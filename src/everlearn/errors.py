@@ -18,6 +18,10 @@ class ModelFileError(EverlearnError, ValueError):
     """A file that is not a model file of this version of everlearn, or is damaged or hostile."""
 
 
+class StateFileError(EverlearnError, ValueError):
+    """A state file that is damaged, foreign or of a newer version, or that another program writes to as well."""
+
+
 class MergeError(EverlearnError, ValueError):
     """Models that cannot be merged: other columns, other scales or other parameters."""
 

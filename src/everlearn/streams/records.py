@@ -1,0 +1,138 @@
+"""What a run leaves behind: events, intervals, rows that could not be learned."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAN = math.nan
+
+
+class Event(NamedTuple):
+    """Something that happened: a novelty or a change in the stream, or something to the program itself."""
+
+    row: int
+    """Row of the stream, counted from 0."""
+    kind: str
+    value: float = NAN
+    """Squared distance of a novelty, log-density of a change."""
+    details: dict[str, Any] | None = None
+    time: float | None = None
+    """Seconds since 1970; the time of the commit where none is given."""
+
+
+class StoredEvent(NamedTuple):
+    """An event as the store gives it back; later events have larger ids."""
+
+    id: int
+    time: float
+    row: int
+    kind: str
+    value: float
+    details: dict[str, Any]
+
+
+class Interval(NamedTuple):
+    """What happened between two moments of a run: one point of a curve over time."""
+
+    end_row: int
+    """Rows that the model had learned at its end."""
+    n_rows: int
+    time: float
+    """Seconds since 1970 at its end."""
+    seconds: float
+    log_likelihood: float = NAN
+    """Mean log-density of its rows, each before it was learned."""
+    n_components: float = NAN
+    forgetting: float = NAN
+    """The forgetting factor lambda at its end."""
+    memory: float = NAN
+    """Rows that the model remembered at its end."""
+    n_novel: int = 0
+    n_changes: int = 0
+
+
+class BadRow(NamedTuple):
+    """A row that could not be learned."""
+
+    place: str
+    """Where it was: file and line, or the broker's own address of the message."""
+    reason: str
+    text: str = ""
+    """The beginning of what was there."""
+
+
+class StoredBadRow(NamedTuple):
+    """A bad row as the store gives it back."""
+
+    id: int
+    time: float
+    place: str
+    reason: str
+    text: str
+
+
+class ModelEntry(NamedTuple):
+    """What the store knows of a model without loading it."""
+
+    name: str
+    version: int
+    """Rises with every commit, and is never used twice in a file."""
+    kind: str
+    """Name of the model's class."""
+    n_rows: int
+    columns: list[str] | None
+    bytes: int
+    updated: float
+
+
+class InboxBatch(NamedTuple):
+    """Rows that wait to be learned."""
+
+    id: int
+    X: NDArray[np.float64]
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return time.time()
+
+
+def joined(parts: Sequence[Interval]) -> Interval:
+    """One interval that spans several neighbours."""
+    if len(parts) == 1:
+        return parts[0]
+    last = parts[-1]
+    return last._replace(
+        n_rows=sum(part.n_rows for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        log_likelihood=_mean([(part.log_likelihood, part.n_rows) for part in parts]),
+        forgetting=_mean([(part.forgetting, part.n_rows) for part in parts]),
+        memory=_mean([(part.memory, part.n_rows) for part in parts]),
+        n_components=next((part.n_components for part in reversed(parts) if part.n_components >= 0), NAN),
+        n_novel=sum(part.n_novel for part in parts),
+        n_changes=sum(part.n_changes for part in parts),
+    )
+
+
+def thinned(intervals: Sequence[Interval], limit: int) -> list[Interval]:
+    """At most `limit` intervals of about as many rows each that span the same time: neighbours are joined."""
+    if len(intervals) <= limit:
+        return list(intervals)
+    ends = list(itertools.accumulate(max(1, interval.n_rows) for interval in intervals))
+    bins = [start * limit // ends[-1] for start in (0, *ends[:-1])]
+    groups = itertools.groupby(zip(bins, intervals, strict=True), key=lambda pair: pair[0])
+    return [joined([interval for _, interval in group]) for _, group in groups]
+
+
+def _mean(pairs: list[tuple[float, int]]) -> float:
+    """Weighted mean of the values that are there."""
+    known = [(value, weight) for value, weight in pairs if not math.isnan(value) and weight > 0]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else NAN

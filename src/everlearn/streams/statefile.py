@@ -1,0 +1,205 @@
+"""An SQLite file as a state file: made, recognised, opened for each thread, and its errors in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from everlearn.errors import StateFileError
+
+APPLICATION_ID = 0x45564C4E  # "EVLN"
+FORMAT_VERSION = 1
+BUSY_SECONDS = 30.0
+
+_SCHEMA = """
+CREATE TABLE model (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, kind TEXT NOT NULL, n_rows INTEGER NOT NULL, columns TEXT NOT NULL,
+    position TEXT NOT NULL, updated REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE model_file (name TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, time REAL NOT NULL, row INTEGER NOT NULL,
+    kind TEXT NOT NULL, value REAL, details TEXT NOT NULL
+);
+CREATE INDEX event_of_model ON event (name, id);
+CREATE TABLE interval (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, end_row INTEGER NOT NULL, n_rows INTEGER NOT NULL,
+    time REAL NOT NULL, seconds REAL NOT NULL, log_likelihood REAL, n_components REAL, forgetting REAL, memory REAL,
+    n_novel INTEGER NOT NULL, n_changes INTEGER NOT NULL
+);
+CREATE INDEX interval_of_model ON interval (name, id);
+CREATE TABLE bad_row (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, time REAL NOT NULL, place TEXT NOT NULL,
+    reason TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE INDEX bad_row_of_model ON bad_row (name, id);
+CREATE TABLE total (name TEXT, what TEXT, n INTEGER NOT NULL, PRIMARY KEY (name, what)) WITHOUT ROWID;
+CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, n_rows INTEGER NOT NULL, n_columns INTEGER NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX inbox_of_model ON inbox (name, id);
+"""
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_ERRNO = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_CANTOPEN: errno.ENOENT,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_AUTH: errno.EACCES,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+}
+
+
+class StateFile:
+    """One SQLite file in WAL mode with a connection for each thread that uses it.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    create : bool
+        Whether to make the file if it is not there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
+        self.path = os.fspath(path)
+        self._threads = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        if not create and not os.path.isfile(self.path):
+            raise StateFileError(f"There is no state file {self.path}. `everlearn learn --state` makes one.")
+        _check_start(self.path)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        with self._lock:
+            self._closed = True
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
+    def query(self, sql: str, *values: Any) -> list[Any]:
+        """Rows that a statement gives."""
+        with self._explained():
+            return self._connection().execute(sql, values).fetchall()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything inside happens, durably, or nothing does."""
+        with self._explained():
+            connection = self._connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def plain(self, text: str) -> Any:
+        """The value of a JSON text in the file."""
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError) as error:
+            raise StateFileError(_damaged(self.path, str(error))) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._threads, "connection", None)
+        if self._closed:
+            raise StateFileError(f"{self.path} was closed.")
+        if connection is None:
+            with self._lock:
+                connection = sqlite3.connect(
+                    self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                )
+                self._connections.append(connection)
+            self._threads.connection = connection
+            connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def _prepare(self) -> None:
+        with self._explained():
+            connection = self._connection()
+            if self._is_empty(connection):
+                connection.execute("PRAGMA journal_mode = WAL")
+                with self.transaction():
+                    if self._is_empty(connection):
+                        self._make(connection)
+            self._check(connection)
+
+    @staticmethod
+    def _is_empty(connection: sqlite3.Connection) -> bool:
+        return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    @staticmethod
+    def _make(connection: sqlite3.Connection) -> None:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file of another program, of a newer everlearn, or with damage."""
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StateFileError(f"{self.path} is an SQLite file of another program. Name another file for the state.")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > FORMAT_VERSION:
+            raise StateFileError(
+                f"{self.path} has the state format {version} of a newer everlearn; this one reads up to "
+                f"{FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
+            )
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StateFileError(_damaged(self.path, found))
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors as an OSError with the system's number, or as a StateFileError."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise StateFileError(_damaged(self.path, str(error))) from error
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DAMAGE or not code:
+                raise StateFileError(_damaged(self.path, str(error))) from error
+            what = f"The state file cannot be used: {error}"
+            raise OSError(_ERRNO.get(code, errno.EIO), what, self.path) from error
+
+
+def _check_start(path: str) -> None:
+    """Say of a file that exists what it is not, before SQLite is asked."""
+    if not os.path.exists(path):
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise StateFileError(f"There is no folder {folder} for the state file. Create it first.")
+        return
+    if not os.path.isfile(path):
+        raise StateFileError(f"{path} is not a file. Name a file for the state, such as run.db.")
+    with open(path, "rb") as file:
+        start = file.read(16)
+    if start and start != b"SQLite format 3\0":
+        raise StateFileError(f"{path} is not a state file of everlearn: it is no SQLite file. Name another file.")
+
+
+def _damaged(path: str, found: str) -> str:
+    return (
+        f"{path} is damaged ({found}). Restore it from a copy, or name another file for --state and learn again from "
+        "the beginning."
+    )
