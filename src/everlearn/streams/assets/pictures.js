@@ -1,0 +1,34 @@
+"use strict";
+// Draws the pictures of everlearn.streams.pictures in the colours of the page.
+const pictures = (() => {
+  const drawn = new Map();
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 820px)");
+  const config = { displayModeBar: false, responsive: true, showTips: false };
+
+  function themed(layout) {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), tickcolor: colour("--line") };
+    const result = { ...layout, font: { family: style.fontFamily, size: 12, color: colour("--soft") } };
+    result.hoverlabel = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } };
+    for (const key of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
+      result[key] = { ...axis, ...layout[key] };
+    }
+    if (narrow.matches) result.margin = { ...layout.margin, l: 48 };
+    return result;
+  }
+
+  // The element names its picture for those who cannot see it; the drawing itself is hidden from readers.
+  function draw(element, picture) {
+    drawn.set(element, picture);
+    element.setAttribute("role", "img");
+    element.setAttribute("aria-label", picture.layout.meta.alt);
+    return Plotly.react(element, structuredClone(picture.data), themed(structuredClone(picture.layout)), config);
+  }
+
+  const again = () => drawn.forEach((picture, element) => draw(element, picture));
+  dark.addEventListener("change", again);
+  narrow.addEventListener("change", again);
+  return { draw };
+})();
