@@ -127,8 +127,9 @@ class VariationalValues(PPCAFace):
             raise MergeError(f"n_components={n_components!r}: a merge keeps the {self.n_components} latent axes.")
         models = [self, *others]
         shares = np.ones(len(models)) if weights is None else np.asarray(weights) * len(models) / np.sum(weights)
-        grown = [(model, share) for model, share in zip(models, shares, strict=True) if model._state_ is not None]
-        waiting = [model._buffer_[: model._buffered_] for model in models if model._state_ is None]
+        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: pair[0]._content())
+        grown = [(model, share) for model, share in pairs if model._state_ is not None]
+        waiting = [model._buffer_[: model._buffered_] for model, _ in pairs if model._state_ is None]
         merged: Self = (grown[0][0] if grown else self).copy()
         rows = np.concatenate([*waiting, np.empty((0, self.n_features_in_))])
         if len(grown) > 1:
@@ -140,6 +141,11 @@ class VariationalValues(PPCAFace):
         merged._n_rows_ = sum(model._n_rows_ for model in models)
         merged._cache_ = {}
         return merged
+
+    def _content(self) -> tuple[int, bytes]:
+        """What models are ordered by before they are merged, so that their order makes no difference."""
+        known = self._buffer_ if self._state_ is None else self._posterior().M
+        return self._n_rows_, known.tobytes()
 
     def _become(self, grown: list[tuple[Self, float]]) -> None:
         """Take on the product of several posteriors, in the largest of their scales."""
