@@ -35,6 +35,7 @@ def measure(folder: str | None) -> dict[tuple[str, str], list[np.ndarray]]:
             network = multilayer_perceptron(SIZES, random_state=seed)
             for rule, results in run_imm(network, tasks, random_state=seed, **settings).items():
                 scores.setdefault((transfer, rule), []).append(100.0 * results.R[-1])
+                print(f"seed {seed}, {transfer}, {NAMES[rule]}: {100.0 * results.R[-1].mean():.1f}", flush=True)
     return scores
 
 

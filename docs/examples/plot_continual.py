@@ -22,8 +22,8 @@ X = PCA(12, random_state=0).fit_transform(X)
 tasks = list(class_by_class(X, y, order=range(5)))
 
 # %%
-# A linear classifier trained by gradient steps follows the latest class and forgets all others: the column of a task
-# falls to zero as soon as another is learned.
+# A linear classifier trained by gradient steps follows the latest classes and forgets the others: read down the column
+# of a task, from the row in which it was learned.
 
 linear = run(SGDClassifier(random_state=0), tasks, untrained=0.2)
 print(linear)

@@ -7,7 +7,7 @@ the density are: components that make one hill belong together.
 """
 
 # %%
-# Two crescents and a disc.
+# Two crescents and a disc. Narrow first components (`delta`) follow a crescent as thin as its line.
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,12 +18,12 @@ from everlearn import IncrementalGaussianMixture
 rng = np.random.default_rng(0)
 angle = rng.uniform(0, np.pi, 1500)
 upper = np.column_stack([np.cos(angle), np.sin(angle)])
-lower = np.column_stack([1 - np.cos(angle), 0.4 - np.sin(angle)])
-disc = np.array([3.2, 0.6]) + rng.normal(0, 0.25, (1500, 2))
+lower = np.column_stack([1 - np.cos(angle), -0.5 - np.sin(angle)])
+disc = np.array([3.4, 0.6]) + rng.normal(0, 0.25, (1500, 2))
 X = rng.permutation(np.concatenate([upper, lower]) + rng.normal(0, 0.08, (3000, 2)))
 X = rng.permutation(np.concatenate([X, disc]))
 
-model = everlearn.reduce(IncrementalGaussianMixture(beta=0.1, second_look=True, merging=False).fit(X), 14)
+model = everlearn.reduce(IncrementalGaussianMixture(delta=0.05).fit(X), 14)
 print(f"{model.n_components_} components")
 
 # %%
@@ -52,6 +52,7 @@ figure
 
 cluster = everlearn.merge_unimodal(model, threshold=0.33)
 print("cluster of each component:", cluster.tolist())
+assert len(set(cluster)) == 3
 
 labels = cluster[model.predict(X)]
 figure = go.Figure()
