@@ -356,3 +356,32 @@ def test_a_closed_store_says_so(path):
     closed.close()
     with pytest.raises(StateFileError, match="closed"):
         closed.models()
+
+
+def test_a_batch_with_a_known_key_is_kept_once(opened):
+    (first,) = opened.put([("a", X)], keys=["k1"])
+    again, other, elsewhere, bare = opened.put(
+        [("a", X), ("a", X[:5]), ("b", X[:7]), ("a", X[:1])], keys=["k1", "k2", "k1", None]
+    )
+    assert again == first
+    assert len({first, other, elsewhere, bare}) == 4
+    assert (opened.waiting("a"), opened.waiting("b")) == (306, 7)
+    opened.commit("a", mixture(), 0, taken=other)
+    assert opened.put([("a", X)], keys=["k1"]) == [first]
+    assert opened.waiting("a") == 1
+
+
+def test_a_deleted_model_forgets_its_keys(opened):
+    opened.put([("a", X)], keys=["k"])
+    opened.delete("a")
+    opened.put([("a", X)], keys=["k"])
+    assert opened.waiting("a") == 300
+
+
+def test_old_keys_are_forgotten(opened, monkeypatch):
+    monkeypatch.setattr(store, "MAX_KEYS", 10)
+    monkeypatch.setattr(store, "_TRIM_EVERY", 1)
+    for i in range(30):
+        opened.put([("a", X[:1])], keys=[f"k{i}"])
+    opened.put([("a", X[:1]), ("a", X[:1])], keys=["k29", "k0"])
+    assert opened.waiting("a") == 31

@@ -45,6 +45,8 @@ CREATE TABLE inbox (
     data BLOB NOT NULL
 );
 CREATE INDEX inbox_of_model ON inbox (name, id);
+CREATE TABLE inbox_key (name TEXT, key TEXT, id INTEGER NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;
+CREATE INDEX inbox_key_by_age ON inbox_key (name, id);
 """
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _ERRNO = {

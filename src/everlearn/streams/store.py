@@ -36,6 +36,7 @@ from everlearn.streams.statefile import StateFile
 MAX_INTERVALS = 4096
 MAX_EVENTS = 100_000
 MAX_BAD_ROWS = 10_000
+MAX_KEYS = 100_000
 _TRIM_EVERY = 1000  # ids between two looks at whether a table has grown too long
 _TEXT_LIMIT = 500
 _ENTRY = (
@@ -128,7 +129,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Forget a model and all that belongs to it, its inbox included."""
         with self._file.transaction() as connection:
-            for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "total"):
+            for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "inbox_key", "total"):
                 connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
 
     # -- steps ------------------------------------------------------------------------------------
@@ -267,23 +268,28 @@ class Store:
 
     # -- inbox ------------------------------------------------------------------------------------
 
-    def put(self, batches: Sequence[tuple[str, ArrayLike]]) -> list[int]:
+    def put(self, batches: Sequence[tuple[str, ArrayLike]], *, keys: Sequence[str | None] | None = None) -> list[int]:
         """Keep rows to be learned, durably when this returns; one flush of the disk for all of them.
 
         Parameters
         ----------
         batches : sequence of (name, X)
             Name of the model, and rows of shape (n, D).
+        keys : sequence of str or None, optional
+            A sender's own name for each batch. A batch whose key is among the latest 100,000 of its model was kept
+            before, and is not kept again.
 
         Returns
         -------
         list of int
-            An id for each batch; later batches have larger ids.
+            An id for each batch; later batches have larger ids, one that was kept before has its old one.
         """
         rows = [(_check_name(name), *_packed(X)) for name, X in batches]
-        sql = "INSERT INTO inbox (name, n_rows, n_columns, data) VALUES (?, ?, ?, ?)"
         with self._file.transaction() as connection:
-            return [int(connection.execute(sql, row).lastrowid or 0) for row in rows]
+            return [
+                _put(connection, row, key)
+                for row, key in zip(rows, [None] * len(rows) if keys is None else keys, strict=True)
+            ]
 
     def take(self, name: str, *, limit_rows: int = 4096) -> list[InboxBatch]:
         """The oldest batches of a model: whole ones, until they have `limit_rows` rows or more.
@@ -332,6 +338,19 @@ def _packed(X: ArrayLike) -> tuple[int, int, bytes]:
     if rows.ndim != 2 or not rows.size:
         raise InputError(f"A batch of the inbox has rows and columns; got an array of shape {rows.shape}.")
     return rows.shape[0], rows.shape[1], rows.tobytes()
+
+
+def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: str | None) -> int:
+    name = row[0]
+    known = connection.execute("SELECT id FROM inbox_key WHERE name = ? AND key = ?", (name, key)).fetchone()
+    if known:
+        return int(known[0])
+    sql = "INSERT INTO inbox (name, n_rows, n_columns, data) VALUES (?, ?, ?, ?)"
+    number = int(connection.execute(sql, row).lastrowid or 0)
+    if key is not None:
+        connection.execute("INSERT INTO inbox_key VALUES (?, ?, ?)", (name, key, number))
+        _trim(connection, "inbox_key", name, number, MAX_KEYS)
+    return number
 
 
 def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Event]) -> None:
