@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from everlearn.core.monitor import Event
+from everlearn.core.mixture import Mixture, impute
 from everlearn.errors import InputError
 from everlearn.streams.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_stream
 from everlearn.streams.demo_report import DemoReport
-from everlearn.streams.monitor import Foresight, Monitor
+from everlearn.streams.monitor import Foresight
 
 
 def whole(*arguments, **options):
@@ -83,8 +83,10 @@ class Truthful:
     """A mixture of one component that knows the mean and covariance of the complete rows."""
 
     def __init__(self, rows):
-        self.weights_, self.means_ = np.ones(1), rows.mean(axis=0)[None]
-        self.covariances_ = np.cov(rows.T)[None]
+        self.mixture = Mixture(np.ones(1), rows.mean(axis=0)[None], np.cov(rows.T)[None])
+
+    def impute(self, X):
+        return impute(X, self.mixture).mean
 
 
 def reported(alarm, changes=()):
@@ -145,41 +147,3 @@ def test_gaps_are_filled_against_the_truth(stream):
     latest = np.isnan(stream.X[-2000:]) & (stream.fault[-2000:] == 0)[:, None]
     assert [gap.n_gaps for gap in results.values()] == latest.sum(axis=0).tolist()
     assert results["power"].error < 0.3 * results["power"].error_of_mean
-
-
-# -- the monitor -----------------------------------------------------------------------------------
-
-
-class Scripted:
-    """A model that reads its log-densities from the first column, and notices a change at row 61."""
-
-    events_ = (Event(3, "novelty", 0.0), Event(61, "change", 0.0))
-
-    def prequential(self, X):
-        return X[:, 0].copy()
-
-
-def test_monitor():
-    monitor = Monitor(Scripted(), drop=8.0, window=100, min_rows=50)
-    rows = np.full((60, 2), np.nan)
-    rows[:, 1] = 1.0
-    first = monitor.learn(rows)
-    assert np.isnan(first.log_density).all()
-    assert not first.novel.any()
-    assert np.isnan(monitor.mean_log_likelihood)
-    second = monitor.learn(np.full((60, 2), [-50.0, 0.0]))
-    assert not second.novel.any()  # nothing to compare with yet
-    assert second.changes == [61]
-    third = monitor.learn(np.array([[-57.9, 0.0], [-58.1, 0.0]]))
-    assert third.novel.tolist() == [False, True]
-    assert third.changes == []
-    assert (monitor.n_rows, monitor.n_novel, monitor.n_gaps.tolist()) == (122, 1, [60, 0])
-    assert monitor.mean_log_likelihood == pytest.approx((60 * -50 - 57.9 - 58.1) / 62)
-
-
-def test_monitor_forgets_what_is_long_ago():
-    monitor = Monitor(Scripted(), window=100, min_rows=50)
-    for level in (0.0, 0.0, -100.0, -100.0):
-        monitor.learn(np.full((100, 1), level))
-    assert monitor.mean_log_likelihood == -100.0
-    assert not monitor.learn(np.full((1, 1), -105.0)).novel.any()

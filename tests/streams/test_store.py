@@ -103,10 +103,14 @@ def test_a_step_is_written_whole_or_not_at_all(opened, bad):
     assert opened.waiting("a") == 5
 
 
-def test_the_position_stays_when_none_is_given(opened):
+def test_position_and_memory_stay_when_none_is_given(opened):
+    assert opened.position("a") is opened.memory("a") is None
     version = opened.commit("a", mixture(), 0, position={"offset": [1, 2]})
+    assert opened.memory("a") is None
+    version = opened.commit("a", mixture(), version, memory={"x": 0.1})
     opened.commit("a", mixture(), version)
     assert opened.position("a") == {"offset": [1, 2]}
+    assert opened.memory("a") == {"x": 0.1}
 
 
 def test_events_in_their_order(opened):
@@ -140,10 +144,10 @@ def test_old_events_and_bad_rows_leave(opened, monkeypatch):
 
 def test_bad_rows_are_counted_by_reason(opened):
     rows = [BadRow("t.csv:7", "text in a column of numbers", "x" * 5000)]
-    opened.commit("m", mixture(), 0, bad_rows=rows, bad_counts={"text in a column of numbers": 12})
+    opened.commit("m", mixture(), 0, bad_rows=rows, more={"bad: text in a column of numbers": 11, "novelty": 3})
     (found,) = opened.bad_rows("m")
     assert (found.place, found.reason, len(found.text)) == ("t.csv:7", "text in a column of numbers", 500)
-    assert opened.totals("m") == {"bad rows": 12, "bad: text in a column of numbers": 12}
+    assert opened.totals("m") == {"bad rows": 12, "bad: text in a column of numbers": 12, "novelty": 3}
 
 
 intervals = st.builds(

@@ -75,8 +75,8 @@ def watch(
     return state._replace(n_events=n)
 
 
-def events(state: MonitorState) -> list[Event]:
-    """The latest events in their order."""
+def events(state: MonitorState, since: int = 0) -> list[Event]:
+    """The latest events in their order; with `since`, those after that many."""
     size = len(state.rows)
-    slots = np.arange(max(0, state.n_events - size), state.n_events) % size
+    slots = np.arange(max(since, state.n_events - size), state.n_events) % size
     return [Event(int(state.rows[i]), KINDS[int(state.kinds[i])], float(state.values[i])) for i in slots]

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core.mixture import Mixture, impute
 from everlearn.streams.demo import COLUMNS, FAULTS, REGIMES, DemoBatch
 from everlearn.streams.monitor import Foresight
 
@@ -85,7 +84,7 @@ class DemoReport:
         """Take a batch and what the model said of it before it learned it."""
         new, late = self._add_regimes(batch, seen), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
         changed = np.zeros(len(batch.X), dtype=bool)
-        changed[np.array(seen.changes, dtype=int) - self.n_rows] = True
+        changed[[row - self.n_rows for row in seen.changes if row >= self.n_rows]] = True
         switched = np.zeros(len(batch.X), dtype=bool)
         for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
             switched[i] = self._follow(*row, change=changed[i], novel=seen.novel[i], late=late[i])
@@ -154,7 +153,7 @@ class DemoReport:
         X = np.concatenate([batch.X for batch in self._kept])
         truth = np.concatenate([batch.complete for batch in self._kept])
         healthy = np.concatenate([batch.fault for batch in self._kept]) == 0
-        filled = impute(X, Mixture(model.weights_, model.means_, model.covariances_)).mean
+        filled = model.impute(X)
         return [
             GapResult(name, int(gap.sum()), _rms((filled - truth)[gap, j]), _rms(np.nanmean(X[:, j]) - truth[gap, j]))
             for j, name in enumerate(COLUMNS)

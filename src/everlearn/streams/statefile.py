@@ -20,7 +20,7 @@ BUSY_SECONDS = 30.0
 _SCHEMA = """
 CREATE TABLE model (
     name TEXT PRIMARY KEY, version INTEGER NOT NULL, kind TEXT NOT NULL, n_rows INTEGER NOT NULL, columns TEXT NOT NULL,
-    position TEXT NOT NULL, updated REAL NOT NULL
+    position TEXT NOT NULL, memory TEXT NOT NULL, updated REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE model_file (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE event (

@@ -126,6 +126,11 @@ class Store:
         rows = self._file.query("SELECT position FROM model WHERE name = ?", name)
         return self._file.plain(rows[0][0]) if rows else None
 
+    def memory(self, name: str) -> dict[str, Any] | None:
+        """What the learner remembered beside the model at the latest commit; None if nothing."""
+        rows = self._file.query("SELECT memory FROM model WHERE name = ?", name)
+        return self._file.plain(rows[0][0]) if rows else None
+
     def delete(self, name: str) -> None:
         """Forget a model and all that belongs to it, its inbox included."""
         with self._file.transaction() as connection:
@@ -144,7 +149,8 @@ class Store:
         events: Sequence[Event] = (),
         intervals: Sequence[Interval] = (),
         bad_rows: Sequence[BadRow] = (),
-        bad_counts: dict[str, int] | None = None,
+        more: dict[str, int] | None = None,
+        memory: dict[str, Any] | None = None,
         taken: int | None = None,
     ) -> int:
         """Write everything of one step, or nothing.
@@ -161,8 +167,10 @@ class Store:
             Where the source stands, as JSON values; by default as before.
         events, intervals, bad_rows : sequences, optional
             What is to be added.
-        bad_counts : dict, optional
-            Number of bad rows by reason, where not all of them are given in `bad_rows`.
+        more : dict, optional
+            What to add to the totals for events ("novelty") and bad rows ("bad: reason") that are not given.
+        memory : dict, optional
+            What the learner remembers beside the model, as JSON values; by default as before.
         taken : int, optional
             Batches of the inbox up to this id were learned, and leave it.
 
@@ -181,13 +189,12 @@ class Store:
         with self._file.transaction() as connection:
             self._check_version(connection, name, version)
             new = _count(connection, "", {"version": 1})["version"]
-            self._put_model(connection, name, model, new, position)
+            self._put_model(connection, name, model, new, {"position": position, "memory": memory})
             connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data))
             _add_events(connection, name, events)
             _add_intervals(connection, name, intervals)
             _add_bad_rows(connection, name, bad_rows)
-            counts = Counter(row.reason for row in bad_rows) if bad_counts is None else bad_counts
-            _count(connection, name, _totals(events, intervals, counts))
+            _count(connection, name, _totals(events, intervals, bad_rows, more or {}))
             if taken is not None:
                 connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
         return new
@@ -196,7 +203,7 @@ class Store:
         """Add events outside of a step: the model stays as it is."""
         with self._file.transaction() as connection:
             _add_events(connection, name, events)
-            _count(connection, name, _totals(events, (), {}))
+            _count(connection, name, _totals(events, (), (), {}))
 
     def _check_version(self, connection: sqlite3.Connection, name: str, version: int) -> None:
         row = connection.execute("SELECT version FROM model WHERE name = ?", (name,)).fetchone()
@@ -207,9 +214,8 @@ class Store:
             )
 
     @staticmethod
-    def _put_model(
-        connection: sqlite3.Connection, name: str, model: Any, version: int, position: dict[str, Any] | None
-    ) -> None:
+    def _put_model(connection: sqlite3.Connection, name: str, model: Any, version: int, plain: dict[str, Any]) -> None:
+        """Write the row of a model; a plain value that is None stays as it was."""
         names = getattr(model, "feature_names_in_", None)
         values = {
             "name": name,
@@ -217,10 +223,10 @@ class Store:
             "kind": type(model).__name__,
             "n_rows": int(model.n_samples_seen_) if model._is_started() else 0,
             "columns": json.dumps(None if names is None else [str(column) for column in names]),
-            "position": json.dumps(position, allow_nan=False),
             "updated": now(),
+            **{field: json.dumps(value, allow_nan=False) for field, value in plain.items()},
         }
-        kept = ["name"] if position is not None else ["name", "position"]
+        kept = ["name", *(field for field, value in plain.items() if value is None)]
         fresh = ", ".join(f"{field} = excluded.{field}" for field in values if field not in kept)
         connection.execute(
             f"INSERT INTO model ({', '.join(values)}) VALUES ({', '.join(f':{field}' for field in values)}) "
@@ -404,11 +410,14 @@ def _insert_intervals(connection: sqlite3.Connection, name: str, intervals: Sequ
     )
 
 
-def _totals(events: Sequence[Event], intervals: Sequence[Interval], bad: dict[str, int]) -> dict[str, int]:
+def _totals(
+    events: Sequence[Event], intervals: Sequence[Interval], bad_rows: Sequence[BadRow], more: dict[str, int]
+) -> dict[str, int]:
     totals = Counter(event.kind for event in events)
-    totals.update({f"bad: {reason}": n for reason, n in bad.items()})
+    totals.update(f"bad: {row.reason}" for row in bad_rows)
+    totals.update(more)
     totals["rows"] += sum(interval.n_rows for interval in intervals)
-    totals["bad rows"] += sum(bad.values())
+    totals["bad rows"] += sum(n for what, n in totals.items() if what.startswith("bad: "))
     return {what: n for what, n in totals.items() if n}
 
 
