@@ -11,6 +11,7 @@ import everlearn
 
 COMMANDS = {
     "learn": "Learn a model from a stream.",
+    "serve": "Serve models over HTTP, with a live page.",
 }
 _EXAMPLES = """
 Examples:

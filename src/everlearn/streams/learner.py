@@ -78,6 +78,11 @@ class Learner:
         self._add(seen, self.model.n_samples_seen_ - len(X))
         return seen
 
+    def merge(self, other: Any) -> None:
+        """Put what another model knows into this one; it is committed with the next step."""
+        self.model = self.monitor.model = self.model.merge(other)
+        self.note("merged", rows=int(other.n_samples_seen_))
+
     def leave_out(self, bad_rows: list[BadRow]) -> None:
         """Take note of rows that cannot be learned."""
         room = max(0, BAD_ROWS_KEPT - len(self._bad_rows))
@@ -111,8 +116,7 @@ class Learner:
         """Number of components, where the model has them; asked again only now and then, because it takes time."""
         started = time.perf_counter()
         if started - self._looked_at > self._look_cost / _LOOK_SHARE:
-            found = getattr(self.model, "n_components_", None) if self.model._is_started() else None
-            self._components = NAN if found is None else float(found)
+            self._components = _components_of(self.model)
             self._looked_at = time.perf_counter()
             self._look_cost = self._looked_at - started
         return self._components
@@ -183,6 +187,13 @@ def memory_of(model: Any) -> float:
     """Number of rows that a model remembers; NaN where it does not say."""
     found = getattr(model, "effective_samples_", NAN)
     return float(found) if math.isfinite(found) else NAN
+
+
+def _components_of(model: Any) -> float:
+    try:
+        return float(getattr(model, "n_components_", NAN)) if model._is_started() else NAN
+    except InputError:  # nothing but gaps so far
+        return NAN
 
 
 def _at(values: Array, i: int) -> float:

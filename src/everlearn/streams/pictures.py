@@ -94,8 +94,9 @@ def throughput(history: Sequence[Any]) -> Picture:
     hover = "row %{x:,}<br>%{y:,.0f} rows a second<extra></extra>"
     data = [{**_line(x, speed, "rows a second", TEAL, hover), "fill": "tozeroy", "fillcolor": _TEAL_WASH}]
     layout = _layout("row", "rows a second")
-    layout["yaxis"]["rangemode"] = "tozero"
     seen = speed[np.isfinite(speed)]
+    if len(seen):
+        layout["yaxis"]["range"] = [0.0, _robust_range(speed)[1]]
     last = f"at last {seen[-1]:,.0f} rows a second" if len(seen) else "no values yet"
     return _picture(data, layout, f"Throughput over {_end(x):,} rows: {last}.")
 
@@ -293,11 +294,11 @@ def _values(values: ArrayLike) -> list[float | None]:
     return [float(f"{value:.6g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=np.float64)]
 
 
-def _robust_range(y: Array) -> list[float] | None:
+def _robust_range(y: Array) -> list[float]:
     """A range that a few far outliers do not squeeze."""
     seen = y[np.isfinite(y)]
     if not len(seen):
-        return None
+        return [0.0, 1.0]
     low, high = np.quantile(seen, [0.05, 0.95])
     room = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-9)
     low, high = max(seen.min(), low - 2.0 * room), min(seen.max(), high + 2.0 * room)

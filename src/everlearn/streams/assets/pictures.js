@@ -4,7 +4,7 @@ const pictures = (() => {
   const drawn = new Map();
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const narrow = matchMedia("(max-width: 820px)");
-  const config = { displayModeBar: false, responsive: true, showTips: false };
+  const config = { displayModeBar: false, showTips: false };
 
   function themed(layout) {
     const style = getComputedStyle(document.documentElement);
@@ -19,12 +19,24 @@ const pictures = (() => {
     return result;
   }
 
+  // A picture fills its element, also when that changes its size.
+  const sizes = new ResizeObserver((changed) => {
+    for (const { target } of changed) {
+      const size = `${target.clientWidth} ${target.clientHeight}`;
+      if (target.dataset.size !== size && drawn.has(target)) draw(target, drawn.get(target));
+    }
+  });
+
   // The element names its picture for those who cannot see it; the drawing itself is hidden from readers.
   function draw(element, picture) {
+    if (!drawn.has(element)) sizes.observe(element);
     drawn.set(element, picture);
+    element.dataset.size = `${element.clientWidth} ${element.clientHeight}`;
     element.setAttribute("role", "img");
     element.setAttribute("aria-label", picture.layout.meta.alt);
-    return Plotly.react(element, structuredClone(picture.data), themed(structuredClone(picture.layout)), config);
+    const layout = themed(structuredClone(picture.layout));
+    Object.assign(layout, { width: element.clientWidth, height: element.clientHeight });
+    return Plotly.react(element, structuredClone(picture.data), layout, config);
   }
 
   const again = () => drawn.forEach((picture, element) => draw(element, picture));

@@ -1,0 +1,71 @@
+"""The application: addresses, page, guard and models put together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+import everlearn
+from everlearn.service import api, pages, problems
+from everlearn.service.desk import Desk
+from everlearn.service.feed import Feeds
+from everlearn.service.guard import Guard
+from everlearn.service.metrics import Counting, Requests
+from everlearn.service.settings import Settings
+from everlearn.streams.store import Store
+
+_DESCRIPTION = """
+Models that never stop learning: send rows, ask anything about the data, watch it live.
+
+A missing value is `null`. Every refusal has a JSON body whose `detail` says what is wrong and what to do. A service
+that has a token wants it in the header `Authorization: Bearer TOKEN`.
+"""
+
+
+def create_app(state: str | os.PathLike[str], settings: Settings | None = None) -> FastAPI:
+    """Make the application, an ASGI one, for a state file.
+
+    Parameters
+    ----------
+    state : path-like
+        The state file; it is made if it is not there.
+    settings : Settings, optional
+        Address, token and limits.
+
+    Returns
+    -------
+    FastAPI
+        The application. It opens the file when it starts and closes it when it ends.
+    """
+    settings = settings or Settings()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        desk = Desk(Store(state), settings.limits)
+        app.state.desk, app.state.feeds = desk, Feeds(desk, settings.limits.streams)
+        desk.start()
+        try:
+            yield
+        finally:
+            app.state.feeds.closing = True
+            desk.stop()
+
+    app = FastAPI(
+        title="everlearn",
+        version=everlearn.__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for router in (api.models, api.files, api.about, pages.router):
+        app.include_router(router)
+    problems.add_handlers(app)
+    app.add_middleware(Guard, settings=settings)
+    app.state.requests = Requests()
+    app.add_middleware(Counting, requests=app.state.requests)
+    return app

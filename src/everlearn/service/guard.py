@@ -1,0 +1,175 @@
+"""What stands before every request: who may ask, how much, how often; and the headers of every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from everlearn.service.settings import Settings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/favicon.svg"})
+"""Paths without data of a model, which need no token; those under /static/ neither."""
+
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_MOST_CLIENTS = 10_000
+# plotly.js makes an empty style sheet, which it fills by script, and sets style attributes.
+_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; img-src 'self' data:; "
+        f"style-src-elem 'self' {_EMPTY_STYLE}; style-src-attr 'unsafe-inline'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """Middleware that refuses what must not reach the application.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What is guarded.
+    settings : Settings
+        Token and limits.
+    """
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        self.app = app
+        self.settings = settings
+        self.rates = Rates(settings.limits.requests_per_second)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request and hand it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        refusal = self.refusal(scope, headers)
+        if refusal is not None:
+            await _refuse(_with_headers(send), *refusal)
+            return
+        limits = self.settings.limits
+        most = limits.model_bytes if scope["path"].endswith("/merge") else limits.body_bytes
+        await self.app(scope, Body(receive, most, limits.body_seconds), _with_headers(send))
+
+    def refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        """Status and reason for a request that is not handed on."""
+        wait = self.rates.wait((scope.get("client") or ("", 0))[0])
+        if wait > 0.0:
+            most = f"at most {self.rates.rate:g} a second"
+            return 429, f"Too many requests: {most}. Wait {wait:.1f} s, or send more rows at once."
+        host = headers.get("host", "")
+        if self.settings.token is None and _name_of(host) not in _LOCAL_HOSTS:
+            return (
+                421,
+                f"This service answers to localhost, not to {host[:80]!r}. A service with a token answers to all.",
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return 403, f"Requests from pages of {origin[:80]!r} are refused."
+        if self.settings.token is not None and not _is_open(scope["path"]) and not self._knows_token(headers):
+            return 401, "Send the token of this service: Authorization: Bearer TOKEN"
+        return None
+
+    def _knows_token(self, headers: dict[str, str]) -> bool:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        right = (self.settings.token or "").encode()
+        return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("utf-8", "replace"), right)
+
+
+class Rates:
+    """A bucket of requests for each client address, refilled at a steady rate."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str, now: float | None = None) -> float:
+        """Take one request of a client; returns the seconds to wait if its bucket is empty."""
+        now = time.monotonic() if now is None else now
+        left, since = self._buckets.pop(client, (2.0 * self.rate, now))
+        left = min(2.0 * self.rate, left + (now - since) * self.rate)
+        taken = left >= 1.0
+        self._buckets[client] = (left - taken, now)
+        if len(self._buckets) > _MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if taken else (1.0 - left) / self.rate
+
+
+class Body:
+    """The body of a request, refused when it grows too large or comes too slowly."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self._receive = receive
+        self._most = most
+        self._left = most
+        self._deadline = time.monotonic() + seconds
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        """The next part of it."""
+        if self._complete:
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), max(self._deadline - time.monotonic(), 0.001))
+        except TimeoutError:
+            raise HTTPException(408, "The request came too slowly. Send fewer rows at once.") from None
+        self._left -= len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._left < 0:
+            raise HTTPException(413, f"The body is larger than {self._most:,} bytes. Send fewer rows at once.")
+        return message
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path.startswith("/static/")
+
+
+def _name_of(host: str) -> str:
+    """A host header without its port."""
+    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0].lower()
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {key.lower() for key, _ in message["headers"]}
+            extra = {"cache-control": "no-store", **_HEADERS}
+            added = [(k.encode(), v.encode()) for k, v in extra.items() if k.encode() not in present]
+            message = {**message, "headers": [*message["headers"], *added]}
+        await send(message)
+
+    return sending
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    body = json.dumps({"detail": reason}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if status == 429:
+        headers.append((b"retry-after", b"1"))
+    # The body was not read, so that the connection cannot be used again.
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
