@@ -22,6 +22,7 @@ from everlearn.core.gaussian import regression, whiten
 from everlearn.core.merging import prior_counted_once
 from everlearn.core.mixture import Mixture, log_joint
 from everlearn.core.reduction import Greedy, reduce_greedy
+from everlearn.core.scoring import ask
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
 
@@ -242,14 +243,6 @@ def _inverted(matrices: Array, *, diagonal: bool = False) -> tuple[Array, Array]
         return 1.0 / matrices, np.log(matrices).sum(axis=-1)
     U, log_dets = whiten(matrices)
     return U @ np.swapaxes(U, -1, -2), np.array(log_dets)
-
-
-def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = False) -> tuple[Array, Array, Array]:
-    """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for."""
-    n, K = len(X), state.n_components
-    density, distance, posterior = np.empty(n), np.empty(n), np.empty((n if posteriors else 0, K))
-    _kernels_for(state).ask_rows(X, *state[:4], K, log_scale, density, distance, posterior)
-    return density, distance, posterior
 
 
 def log_density_and_distance(state: MixtureState, x: Array) -> tuple[float, float]:

@@ -19,6 +19,7 @@ class Method(Enum):
     NEAR_ROWS = "near rows"
     BLOCKS = "blocks"
     NEAR_BLOCKS = "near blocks"
+    MARGINAL = "marginal"
 
     @property
     def is_near(self) -> bool:
@@ -52,7 +53,13 @@ def choose(D: int, K: int, share: float | None = None, *, near: bool = True) -> 
     if K == 0:
         return Method.ROWS
     prices = costs(D, K, 1.0 / K if share is None else share)
-    return min((method for method in Method if near or not method.is_near), key=prices.__getitem__)
+    return min((method for method in prices if near or not method.is_near), key=prices.__getitem__)
+
+
+def marginal_pays(D: int, K: int, gaps: int, rows: int) -> bool:
+    """Whether so many rows with the same gaps cost less as complete rows of a marginal, once that is made."""
+    saved = rows * K * (200 + 0.5 * D * D)
+    return saved > 4e5 + K * D * D * (4 + gaps)
 
 
 def leg(D: int, K: int) -> int:

@@ -1,4 +1,4 @@
-"""Three ways to learn a run of rows, with the same answers: one by one, one by one near components only, in blocks."""
+"""Ways to learn a run of rows, with the same answers: one by one or in blocks, all components or near ones only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core import screen
+from everlearn.core import marginals, screen
 from everlearn.core.block import Rows, learn_block
 from everlearn.core.device import Device
-from everlearn.core.pace import Method, block_rows, choose, leg
+from everlearn.core.pace import Method, block_rows, choose, leg, marginal_pays
 from everlearn.core.screen import Screen
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
@@ -38,8 +38,8 @@ TOO_DEAR = -2  # the screen lets too many components through to pay
 class Outlook(NamedTuple):
     """What is known of the rows to come.
 
-    They have no gaps in the stretches from `starts` to `stops`; blocks and screens may be tried from certain rows on,
-    and if the screen fails to pay again it will not be tried for `hold` rows.
+    They have the same gaps, or none, in the stretches from `starts` to `stops`; blocks and screens may be tried from
+    certain rows on, and if the screen fails to pay again it will not be tried for `hold` rows.
     """
 
     starts: NDArray[np.intp]
@@ -68,9 +68,11 @@ def learn_some(
     if choose(D, K) == Method.ROWS:
         return *learn_singly(state, rows, row, min(stop, row + leg(D, K)), settings, thresholds), view
     view = outlook(rows, row) if view is None else view
-    method, stop = _method(view, row, stop, D, K)
+    method, stop = _method(view, rows, row, stop, K)
     if method == Method.ROWS:
         state, outcome = learn_singly(state, rows, row, stop, settings, thresholds)
+    elif method == Method.MARGINAL:
+        state, outcome = learn_in_marginal(state, rows, row, stop, settings, thresholds, device)
     elif method == Method.NEAR_ROWS:
         state, outcome = learn_near(state, rows, row, stop, settings, thresholds)
     else:
@@ -79,22 +81,27 @@ def learn_some(
 
 
 def outlook(rows: Rows, row: int) -> Outlook:
-    """The stretches of rows without gaps that are long enough for a block."""
-    gaps = row + np.flatnonzero(np.isnan(rows.X[row:]).any(axis=1))
-    ends = np.concatenate([[row - 1], gaps, [len(rows.X)]])
-    long = np.diff(ends) > MIN_ROWS
-    return Outlook(ends[:-1][long] + 1, ends[1:][long], row, row, HOLD)
+    """The stretches of rows with the same gaps that are long enough for a block."""
+    gaps = np.isnan(rows.X[row:])
+    changes = row + 1 + np.flatnonzero((gaps[1:] != gaps[:-1]).any(axis=1))
+    ends = np.concatenate([[row], changes, [len(rows.X)]])
+    long = np.diff(ends) >= MIN_ROWS
+    return Outlook(ends[:-1][long], ends[1:][long], row, row, HOLD)
 
 
-def _method(view: Outlook, row: int, stop: int, D: int, K: int) -> tuple[Method, int]:
+def _method(view: Outlook, rows: Rows, row: int, stop: int, K: int) -> tuple[Method, int]:
     """How to learn, and up to which row."""
     i = int(np.searchsorted(view.stops, row, side="right"))
     start = max(view.blocks_from, int(view.starts[i]) if i < len(view.starts) else stop)
     if row < start:
         return Method.ROWS, min(stop, start)
+    stop, D = min(stop, int(view.stops[i])), rows.X.shape[1]
+    observed = D - int(np.isnan(rows.X[row]).sum())
+    if observed < D:
+        pays = observed > 0 and marginal_pays(D, K, D - observed, stop - row)
+        return Method.MARGINAL if pays else Method.ROWS, stop
     near = row >= view.near_from
     method = choose(D, K, None if near else 1.0, near=near)
-    stop = min(stop, int(view.stops[i]))
     return method, stop if near else min(stop, view.near_from)
 
 
@@ -117,6 +124,26 @@ def learn_singly(
         settings.min_age, settings.min_count, rows.log_density, rows.distance,
     )  # fmt: skip
     return state._replace(n_components=K, n_rows=state.n_rows + after - row), Outcome(after, status, skipped)
+
+
+def learn_in_marginal(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, thresholds: Array, device: Device
+) -> tuple[MixtureState, Outcome]:
+    """Learn rows with the same gaps as complete rows of a marginal; a row that needs more than that ends the run."""
+    observed = np.flatnonzero(~np.isnan(rows.X[row]))
+    part = marginals.marginal(state, observed)
+    if part is None or not marginals.can_learn(part, settings):
+        return learn_singly(state, rows, row, stop, settings, thresholds)
+    seen = rows.part(row, stop)
+    seen = seen._replace(X=np.ascontiguousarray(seen.X[:, observed]))
+    narrow = marginals.marginal_settings(settings, thresholds, observed)
+    learned, view, outcome = part.state, None, Outcome(0, kernels.DONE, 0)
+    while outcome.row < len(seen.X) and outcome.status in (kernels.DONE, REFUSED, TOO_DEAR):
+        learned, outcome, view = learn_some(
+            learned, seen, outcome.row, len(seen.X), narrow, narrow.thresholds, device, view
+        )
+    status = REFUSED if outcome.status == kernels.FULL else outcome.status
+    return marginals.absorbed(state, part, learned), Outcome(row + outcome.row, status, 0)
 
 
 def learn_near(

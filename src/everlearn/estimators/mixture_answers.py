@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc
 from sklearn.utils import check_random_state
 
-from everlearn.core import incremental
+from everlearn.core import incremental, scoring
 from everlearn.core import mixture as mixtures
 from everlearn.core.incremental import MixtureState
 from everlearn.errors import InputError
@@ -51,7 +51,7 @@ class MixtureAnswers(MixtureConditioning):
             Log-densities.
         """
         rows, state, constants = self._question(X)
-        return incremental.ask(state, rows, constants.log_scale)[0]
+        return scoring.ask(state, rows, constants.log_scale)[0]
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows.
@@ -87,7 +87,7 @@ class MixtureAnswers(MixtureConditioning):
             p-values; 1 for a row without any observed column.
         """
         rows, state, constants = self._question(X)
-        distance = incremental.ask(state, rows, constants.log_scale)[1]
+        distance = scoring.ask(state, rows, constants.log_scale)[1]
         observed = (~np.isnan(rows)).sum(axis=1)
         p_values: Array = np.where(observed > 0, chdtrc(np.maximum(observed, 1), np.maximum(distance, 0.0)), 1.0)
         return p_values
@@ -117,7 +117,7 @@ class MixtureAnswers(MixtureConditioning):
         rows = self._check_X(X)
         state, constants = self._readout()
         rows = to_internal(rows, constants.inverse_scale, LIMIT)
-        return incremental.ask(state, rows, constants.log_scale, posteriors=True)[2]
+        return scoring.ask(state, rows, constants.log_scale, posteriors=True)[2]
 
     def predict(self, X: ArrayLike) -> NDArray[np.intp]:
         """Component with the highest posterior probability for each row.

@@ -50,17 +50,23 @@ def cholesky_of_block(A, index, first, L):
     m = index.shape[0] - first
     log_det = 0.0
     for i in range(m):
+        source, row = A[index[first + i]], L[i]
         for j in range(i + 1):
-            value = A[index[first + i], index[first + j]]
+            row[j] = source[index[first + j]]
+    for i in range(m):
+        row = L[i]
+        for j in range(i):
+            other, value = L[j], row[j]
             for k in range(j):
-                value -= L[i, k] * L[j, k]
-            if i > j:
-                L[i, j] = value / L[j, j]
-            elif value > 0.0:
-                L[i, i] = np.sqrt(value)
-                log_det += np.log(value)
-            else:
-                return np.nan
+                value -= row[k] * other[k]
+            row[j] = value / other[j]
+        value = row[i]
+        for k in range(i):
+            value -= row[k] * row[k]
+        if not value > 0.0:
+            return np.nan
+        row[i] = np.sqrt(value)
+        log_det += np.log(value)
     return log_det
 
 

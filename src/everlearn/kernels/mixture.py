@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.kernels.distance import count_observed, log_height, measure, normalise, total, weigh
-from everlearn.kernels.gaps import measure_with_gaps, observed_first, update_component_with_gaps
+from everlearn.kernels.gaps import (
+    LANE_GAPS,
+    LANES,
+    fill_gaps,
+    measure_with_gaps,
+    observed_first,
+    update_component_with_gaps,
+)
 from everlearn.kernels.jit import inner, kernel
 from everlearn.kernels.linalg import rank_one_update
 from everlearn.kernels.screen import LOG_NEGLIGIBLE, measure_near
@@ -41,6 +48,8 @@ class Scratch(NamedTuple):
     L: Any
     C: Any
     b: Any
+    lanes: Any  # see `everlearn.kernels.gaps`
+    lane_rows: Any
 
 
 @inner
@@ -218,10 +227,12 @@ def has_gaps(X, start, stop):
 def make_scratch(capacity, D, gaps):
     """Room for the work on one row; for the work on gaps only if there are some."""
     m = D if gaps else 0
+    few = min(m, LANE_GAPS)
     return Scratch(
         np.empty((capacity, D)), np.empty((capacity, D)), np.empty(capacity), np.empty(capacity), np.empty(capacity),
         np.ones(capacity, np.bool_), np.ones(capacity), np.empty(capacity),
-        np.empty(m, np.int64), np.empty((m, m)), np.empty((m, m)), np.empty(m),
+        np.empty(m, np.int64), np.empty((m, m)), np.empty((m + 3, m)), np.empty(m),
+        np.empty((few, few, LANES)), np.empty((few, LANES)),
     )  # fmt: skip
 
 
@@ -247,6 +258,8 @@ def measure_row(x, weight, observed, lower, means, precisions, log_dets, counts,
             log_joint,
             scratch.L,
             scratch.b,
+            scratch.lanes,
+            scratch.lane_rows,
         )
     elif lower.shape[0] == 0:
         nearest = measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint)
@@ -294,6 +307,9 @@ def learn_loop(
             if n == capacity:
                 return t, n, FULL, skipped, evaluations
             fade(counts, n, forgetting)
+            if observed < D:
+                for j in range(n):
+                    fill_gaps(precisions[j], scratch.index, observed, scratch.E[j], scratch.G[j], scratch.L, scratch.b)
             create(
                 x, weight, scratch.posterior, means, precisions, log_dets, counts, ages, n, scratch.E, centre,
                 initial_variance,
