@@ -1,7 +1,11 @@
 """What the tests of the service share."""
 
+import os
+import subprocess
+import sys
 import time
 
+import httpx
 import numpy as np
 
 
@@ -19,3 +23,39 @@ def learned(client, name, seconds=30.0):
             return summary
         time.sleep(0.02)
     raise AssertionError(f"rows of {name} still wait after {seconds} s: {summary}")
+
+
+class Service:
+    """`everlearn serve` as a process of its own."""
+
+    def __init__(self, state, *options):
+        command = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(state), "--port", "0", *options]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+        line = self.process.stdout.readline()
+        assert "http://" in line, f"the service did not start: {line!r}"
+        self.url = line.split()[2].rstrip("/")
+        self._wait()
+
+    def _wait(self, seconds=60.0):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if httpx.get(f"{self.url}/health", timeout=2.0).status_code == 200:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise AssertionError("the service does not answer")
+
+    def client(self):
+        return httpx.Client(base_url=self.url, timeout=30.0)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(30)
+        self.process.stdout.close()

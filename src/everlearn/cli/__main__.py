@@ -2,4 +2,5 @@
 
 from everlearn.cli import main
 
-main(prog_name="everlearn")
+if __name__ == "__main__":
+    main(prog_name="everlearn")

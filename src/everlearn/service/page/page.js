@@ -10,7 +10,7 @@
   const FAST = 700;
   const SLOW = 2000;
 
-  const state = { name: null, columns: [], stream: null, fast: 0, slow: 0, pending: 0, answers: 0 };
+  const state = { name: null, columns: [], stream: null, stale: {}, due: {}, busy: false, answers: 0 };
 
   // -- talking to the service ----------------------------------------------------------------------
 
@@ -107,9 +107,9 @@
     by("events").replaceChildren();
     document.title = `${name} · everlearn`;
     state.stream?.abort();
-    state.fast = state.slow = 0;
-    await refresh();
+    state.due = { run: 0, model: 0 };
     follow(name);
+    await refresh();
   }
 
   // -- the live stream -----------------------------------------------------------------------------
@@ -125,7 +125,7 @@
         wait = 500;
         for await (const event of messages(response.body)) {
           if (event.id) last = event.id;
-          if (event.kind === "progress") schedule();
+          if (event.kind === "progress") refresh().catch(() => {});
           else addEvent(event);
         }
       } catch (error) {
@@ -166,24 +166,36 @@
 
   // -- drawing -------------------------------------------------------------------------------------
 
-  function schedule() {
-    if (state.pending || document.hidden) return;
-    const wait = Math.max(0, state.fast + FAST - performance.now());
-    state.pending = setTimeout(async () => {
-      await refresh().catch(() => {});
-      state.pending = 0;
-    }, wait);
+  // The run is drawn often and the model, which costs more, seldom; what came meanwhile is drawn afterwards.
+  async function refresh() {
+    state.stale = { run: true, model: true };
+    if (state.busy) return;
+    state.busy = true;
+    try {
+      while ((state.stale.run || state.stale.model) && !document.hidden) {
+        const run = state.stale.run ? state.due.run : Infinity;
+        const model = state.stale.model ? state.due.model : Infinity;
+        await new Promise((resolve) => setTimeout(resolve, Math.max(0, Math.min(run, model) - performance.now())));
+        await (run <= model ? drawRun() : drawModel());
+      }
+    } finally {
+      state.busy = false;
+    }
   }
 
-  async function refresh() {
+  async function drawRun() {
     const name = state.name;
-    state.fast = performance.now();
+    state.stale.run = false;
+    state.due.run = performance.now() + FAST;
     const summary = await get(of(name));
     if (state.name !== name) return;
     show(summary);
     await Promise.all(RUN_PICTURES.map((picture) => draw(picture)));
-    if (performance.now() - state.slow < SLOW) return;
-    state.slow = performance.now();
+  }
+
+  async function drawModel() {
+    state.stale.model = false;
+    state.due.model = performance.now() + SLOW;
     await Promise.all([...MODEL_PICTURES.map((picture) => draw(picture)), answer()]);
   }
 
@@ -283,7 +295,7 @@
   by("ask").onsubmit = (event) => { event.preventDefault(); answer(); };
   by("ask").onreset = () => setTimeout(() => { by("known").dataset.columns = ""; showColumns(); answer(); });
   addEventListener("hashchange", () => listModels());
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && state.name) schedule(); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && state.name) refresh().catch(() => {}); });
 
   const look = () => listModels().catch(() => say("lost", "the service does not answer"));
   look();
