@@ -26,6 +26,10 @@ class MergeError(EverlearnError, ValueError):
     """Models that cannot be merged: other columns, other scales or other parameters."""
 
 
+class ClusterError(EverlearnError, RuntimeError):
+    """A cluster that does not answer, has no workers, or loses too many of them; nothing was learned."""
+
+
 class MissingExtraError(EverlearnError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

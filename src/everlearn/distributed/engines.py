@@ -1,0 +1,187 @@
+"""Where partitions are learned: on any joblib backend, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from everlearn.distributed.report import PartitionRecord
+from everlearn.distributed.tree import MergeTree
+from everlearn.errors import ClusterError, InputError, require
+from everlearn.estimators.base import StreamEstimator
+from everlearn.estimators.combine import merge
+
+Leaf = Callable[[], tuple[PartitionRecord, StreamEstimator]]
+Watch = Callable[[PartitionRecord], None]
+_LOOK_SECONDS = 0.2
+
+
+class Outcome(NamedTuple):
+    """The merged model, the records of the partitions in their order, and the workers that were lost."""
+
+    model: StreamEstimator
+    records: list[PartitionRecord]
+    lost_workers: int
+
+
+def merge_models(models: Sequence[StreamEstimator]) -> StreamEstimator:
+    """One model of several; those that saw no row count for nothing."""
+    return merge(models)
+
+
+# -- joblib ----------------------------------------------------------------------------------------
+
+
+def run_joblib(
+    backend: str, workers: int | None, leaves: Sequence[Leaf], fan_in: int, retries: int, watch: Watch
+) -> Outcome:
+    """Learn on a joblib backend; models come back one by one, in the order of the partitions, and are merged here."""
+    import joblib
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    tree = MergeTree(merge_models, fan_in)
+    records: list[PartitionRecord] = []
+    lost = 0
+    while len(records) < len(leaves):
+        try:
+            for record, model in _joblib_results(joblib, backend, workers, leaves[len(records) :]):
+                records.append(record)
+                tree.add(model)
+                watch(record)
+        except TerminatedWorkerError as error:
+            lost += 1
+            if lost > retries:
+                raise ClusterError(
+                    f"Worker processes were killed {lost} times, the last while {len(leaves) - len(records)} of "
+                    f"{len(leaves)} partitions were left. Too little memory is the usual reason: use fewer workers= or "
+                    "a smaller batch_rows=."
+                ) from error
+    return Outcome(tree.root(), records, lost)
+
+
+def _joblib_results(joblib: Any, backend: str, workers: int | None, leaves: Sequence[Leaf]) -> Iterator[Any]:
+    try:
+        config = joblib.parallel_config(backend=backend, n_jobs=workers or -1)
+    except ValueError as error:
+        raise InputError(
+            f"engine={backend!r} is neither the address of a scheduler ('tcp://host:8786') nor a joblib backend that "
+            f"is registered: {error}"
+        ) from error
+    with config:
+        calls = [joblib.delayed(leaf)() for leaf in leaves]
+        yield from joblib.Parallel(return_as="generator", batch_size=1)(calls)
+
+
+# -- Dask ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def connected(engine: Any, timeout: float) -> Iterator[Any]:
+    """A client of the Dask scheduler that `engine` is or names, which has a worker."""
+    distributed = require("distributed", extra="cluster")
+    if isinstance(engine, distributed.Client):
+        _wait_for_workers(engine, timeout)
+        yield engine
+        return
+    try:
+        if isinstance(engine, str):
+            _greet(engine, timeout)
+        client = distributed.Client(engine, timeout=timeout, set_as_default=False)
+    except (OSError, TimeoutError, TypeError, ValueError) as error:
+        raise ClusterError(
+            f"The scheduler {engine} did not answer within {timeout:g} s ({error or type(error).__name__}). Is `dask "
+            "scheduler` running there, and does a firewall let its port through?"
+        ) from error
+    with client:
+        _wait_for_workers(client, timeout)
+        yield client
+
+
+def _greet(address: str, timeout: float) -> None:
+    """Shake hands with a scheduler: a Dask client would wait without end for one that takes calls but says nothing."""
+    require("distributed", extra="cluster")
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    async def greet() -> None:
+        comm = await asyncio.wait_for(connect(address, **Security().get_connection_args("client")), timeout)
+        await comm.close()
+
+    with ThreadPoolExecutor(1) as apart:  # from a loop of asyncio that may run here, as in a notebook
+        apart.submit(asyncio.run, greet()).result()
+
+
+def _wait_for_workers(client: Any, timeout: float) -> None:
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"The scheduler {client.scheduler.address} has had no worker for {timeout:g} s. Start some: "
+            f"dask worker {client.scheduler.address}"
+        ) from error
+
+
+def run_dask(client: Any, leaves: Sequence[Any], fan_in: int, timeout: float, watch: Watch) -> Outcome:
+    """Learn and merge on a Dask cluster. `leaves` are delayed pairs of a record and a model.
+
+    The whole is one graph: the scheduler learns a partition where it lies, and learns again what a lost worker held.
+    """
+    dask = require("dask", extra="cluster")
+    tree = MergeTree(dask.delayed(merge_models, pure=False), fan_in)
+    for _, model in leaves:
+        tree.add(model)
+    futures = client.compute([tree.root(), *(record for record, _ in leaves)])
+    try:
+        lost = _await(client, futures, timeout, watch)
+        model, *records = client.gather(futures)
+    finally:
+        client.cancel(futures)
+    return Outcome(model, records, lost)
+
+
+def _await(client: Any, futures: list[Any], timeout: float, watch: Watch) -> int:
+    """Wait for all futures; returns how many workers went away meanwhile."""
+    root, pending = futures[0], futures
+    known, lost, seen_worker = set(client.ncores()), 0, time.monotonic()
+    while pending:
+        time.sleep(_LOOK_SECONDS)
+        done = [future for future in pending if future.done()]
+        pending = [future for future in pending if not future.done()]
+        for future in done:
+            _raise_failure(future)
+        for record in client.gather([future for future in done if future is not root]):
+            watch(record)
+        present = _workers(client)
+        lost, known = lost + len(known - present), present
+        seen_worker = time.monotonic() if present else seen_worker
+        if time.monotonic() - seen_worker > timeout:
+            raise ClusterError(f"All workers went away, and none came back within {timeout:g} s.")
+    return lost
+
+
+def _workers(client: Any) -> set[str]:
+    try:
+        return set(client.ncores())
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(f"The scheduler of {client!r} was lost: {error}.") from error
+
+
+def _raise_failure(future: Any) -> None:
+    if future.status == "finished":
+        return
+    if future.status != "error":
+        raise ClusterError(f"The scheduler was lost, or gave the work up: a partition is {future.status}.")
+    distributed = require("distributed", extra="cluster")
+    error = future.exception()
+    if isinstance(error, distributed.KilledWorker):
+        raise ClusterError(
+            f"A partition was given up after it had killed {error.allowed_failures + 1} workers, the last "
+            f"{error.last_worker.address}. Too little memory is the usual reason: use a smaller batch_rows=."
+        ) from error
+    if isinstance(error, ModuleNotFoundError):
+        raise ClusterError(f"A worker lacks a package: {error}. Install everlearn[cluster] on every worker.") from error
+    raise error
