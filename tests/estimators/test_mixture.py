@@ -36,6 +36,7 @@ MODES = {
     "adaptive": IncrementalGaussianMixture(forgetting="adaptive"),
     "diagonal": IncrementalGaussianMixture(covariance="diag"),
     "second look": IncrementalGaussianMixture(second_look=True),
+    "single precision": IncrementalGaussianMixture(dtype="float32"),
 }
 
 

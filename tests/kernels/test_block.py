@@ -62,7 +62,7 @@ def run(X, P, counts, log_dets, *, births=0, threshold=np.inf, forgetting=1.0, p
     density, distance = np.zeros(b), np.zeros(b)
     done, n = block.learn_block(
         X, np.ones(b), len(counts), len(counts) + births, np.full(D, 0.5), threshold, forgetting, *prune,
-        NOTHING, meetings, members, density, distance,
+        1e-8, NOTHING, meetings, members, density, distance,
     )  # fmt: skip
     return done, n, meetings, members, density, distance
 

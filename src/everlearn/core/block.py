@@ -88,7 +88,8 @@ def learn_block(
     meetings.origin[:] = meetings.diagonal
     done, n = kernels.learn_block(
         rows.X, rows.weights, K, capacity, settings.initial_variance, threshold, settings.forgetting,
-        settings.min_age, settings.min_count, lower, meetings, block.members, rows.log_density, rows.distance,
+        settings.min_age, settings.min_count, device.root_unit, lower, meetings, block.members,
+        rows.log_density, rows.distance,
     )  # fmt: skip
     if done > 0:
         for stack in stacks:

@@ -25,6 +25,8 @@ SOLVE_ROWS = 32
 class Device(Protocol):
     """The operations of the block algorithm. `which` is a slice of components."""
 
+    root_unit: float  # square root of the rounding unit of its products
+
     def adopt(self, precisions: Array) -> Any:
         """Take precision matrices in. The array may be changed; `release` makes it valid again."""
 
@@ -74,6 +76,8 @@ class HostMatrices(NamedTuple):
 
 class Host:
     """This machine's memory and BLAS."""
+
+    root_unit = 1e-8
 
     def adopt(self, precisions: Array) -> HostMatrices:
         """Work on the array itself."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core import marginals, screen
+from everlearn.core import marginals, screen, single
 from everlearn.core.block import Rows, learn_block
-from everlearn.core.device import Device
+from everlearn.core.device import HOST, LARGE, Device
 from everlearn.core.pace import Method, block_rows, choose, leg, marginal_pays
 from everlearn.core.screen import Screen
 from everlearn.kernels import mixture as kernels
@@ -173,7 +173,27 @@ def learn_in_blocks(
     state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, threshold: float, device: Device,
     method: Method,
 ) -> tuple[MixtureState, Outcome]:  # fmt: skip
-    """Learn blocks of rows, with a screen or without: complete rows, exact update."""
+    """Learn blocks of rows, with a screen or without: complete rows, exact update.
+
+    Single precision is put on trial with a copy of the state. What a trial has learned counts if the components were
+    sound before and are sound after it; else the rows are learned in double precision.
+    """
+    if not isinstance(device, single.SingleHost):
+        return _learn_blocks(state, rows, row, stop, settings, threshold, device, method)
+    D = rows.X.shape[1]
+    stop = min(stop, row + single.MAX_TRIAL * D)
+    if D >= LARGE and stop - row >= single.MIN_TRIAL * D and single.is_sound(state):
+        copy = state._replace(**{name: getattr(state, name).copy() for name in state._fields[:5]})
+        learned, outcome = _learn_blocks(copy, rows, row, stop, settings, threshold, device, method)
+        if single.is_sound(learned):
+            return learned, outcome
+    return _learn_blocks(state, rows, row, stop, settings, threshold, HOST, method)
+
+
+def _learn_blocks(
+    state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, threshold: float, device: Device,
+    method: Method,
+) -> tuple[MixtureState, Outcome]:  # fmt: skip
     D, matrices = rows.X.shape[1], device.adopt(state.precisions)
     bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
     length, longest, status = FIRST_ROWS, block_rows(D, method), kernels.DONE

@@ -19,9 +19,10 @@ from everlearn.kernels.jit import inner, kernel
 from everlearn.kernels.mixture import FLOOR, NEGLIGIBLE, UNSAFE_STRETCH, gain
 from everlearn.kernels.screen import least_distance, may_matter
 
-LEAST_SHARE = 1e-6  # a new block begins before less than this of a starting precision is left in a component
-LOST_DIGITS = 1e-7  # a new block begins before Q_tt has cancelled to less than this of P_tt
-ROUNDING = 1e-10  # d^2 of a row at the mean may come out below zero by as much
+# In units of the square root of the rounding unit of the matrices:
+LEAST_SHARE = 100.0  # a new block begins before less than this of a starting precision is left in a component
+LOST_DIGITS = 10.0  # a new block begins before Q_tt has cancelled to less than this of P_tt
+ROUNDING = 0.01  # d^2 of a row at the mean may come out below zero by as much
 
 
 class Meetings(NamedTuple):
@@ -103,7 +104,7 @@ def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
 
 
 @inner
-def measure(t, n, D, meetings, members, row):
+def measure(t, n, D, root_unit, meetings, members, row):
     """Distances and log joint densities of row t to the components that meet it; whether they can be trusted."""
     trusted = True
     for j in range(n):
@@ -113,7 +114,8 @@ def measure(t, n, D, meetings, members, row):
             continue
         q = meetings.diagonal[meetings.first[j] + i]
         value = q / members.share[j] - 1.0
-        trusted = trusted and value >= -ROUNDING and q > LOST_DIGITS * meetings.origin[meetings.first[j] + i]
+        lost = q < LOST_DIGITS * root_unit * meetings.origin[meetings.first[j] + i]
+        trusted = trusted and value >= -ROUNDING * root_unit and not lost
         row.d2[j] = max(value, 0.0)
         members.height[j] = log_height(members.counts[j], members.log_dets[j], D)
         row.log_joint[j] = members.height[j] - 0.5 * row.d2[j]
@@ -143,13 +145,14 @@ def total_count(members, n):
 
 
 @inner
-def is_safe(n, weight, forgetting, members, row):
+def is_safe(n, weight, forgetting, root_unit, members, row):
     """Whether no precision would be stretched, used up or thinned out too far by learning this row in the block."""
     for j in range(n):
         if row.d2[j] < np.inf:
             w = gain(members.counts[j], row.posterior[j] * weight, forgetting)
             rest = members.share[j] * (1.0 - w)
-            if w * row.d2[j] > UNSAFE_STRETCH or rest < LEAST_SHARE or members.thinness[j] * FLOOR > rest:
+            used_up = rest < LEAST_SHARE * root_unit
+            if w * row.d2[j] > UNSAFE_STRETCH or used_up or members.thinness[j] * FLOOR > rest:
                 return False
     return True
 
@@ -235,15 +238,15 @@ def prune(members, n, min_age, min_count):
 
 @inner
 def learn_rows(
-    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members, row,
-    E, log_density, distance,
+    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower, meetings,
+    members, row, E, log_density, distance,
 ):  # fmt: skip
     """Learn the rows of a block; see `learn_block`."""
     b, D = X.shape
     room = meetings.first.shape[0]
     living = n
     for t in range(b):
-        if not measure(t, n, D, meetings, members, row):
+        if not measure(t, n, D, root_unit, meetings, members, row):
             return t, n
         nearest = least(row.d2, n)
         density = normalise(row.log_joint, n, row.posterior)
@@ -259,7 +262,7 @@ def learn_rows(
             n += 1
             living += 1
         else:
-            if not is_safe(n, weights[t], forgetting, members, row):
+            if not is_safe(n, weights[t], forgetting, root_unit, members, row):
                 return t, n
             update(n, D, weights[t], forgetting, meetings, members, row)
             if min_age < np.inf:
@@ -271,10 +274,10 @@ def learn_rows(
 
 @kernel
 def learn_block(
-    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members,
-    log_density, distance,
+    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower, meetings,
+    members, log_density, distance,
 ):  # fmt: skip
-    """Learn the rows of a block as far as they can be trusted to it.
+    """Learn the rows of a block as far as they can be trusted to it, its matrices being known to root_unit^2.
 
     lower[t, j] bounds 1 + d^2 at the start of the block from below; it is empty when every component meets every row.
     Returns (rows learned, components); the ended ones are counted among the components. The row after the last is left
@@ -285,8 +288,8 @@ def learn_block(
         members.height[j] = log_height(members.counts[j], members.log_dets[j], X.shape[1])
     row = Row(np.zeros(room, np.int64), np.empty(room), np.empty(room), np.empty(room))
     return learn_rows(
-        X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, lower, meetings, members,
-        row, np.empty(X.shape), log_density, distance,
+        X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower,
+        meetings, members, row, np.empty(X.shape), log_density, distance,
     )  # fmt: skip
 
 

@@ -198,3 +198,14 @@ def mirror_upper(A):
             for a in range(p, min(p + tile, D)):
                 for b in range(max(q, a + 1), min(q + tile, D)):
                     A[b, a] = A[a, b]
+
+
+@inner
+def subtract_upper(A, B, scale, rounded):
+    """A = scale (A - B) for the upper triangle, in the precision of A; a rounded copy goes into `rounded`."""
+    D = A.shape[0]
+    for a in range(D):
+        row, other, copy = A[a, a:], B[a, a:], rounded[a, a:]
+        for b in range(D - a):
+            row[b] = scale * (row[b] - other[b])
+            copy[b] = row[b]
