@@ -3,6 +3,8 @@
 import contextlib
 import math
 import tracemalloc
+from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,20 +12,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlearn.errors import InputError
-from everlearn.streams import csv as streams_csv
-from everlearn.streams.csv import CsvSource
+from everlearn.streams import csv, files
+from everlearn.streams.files import FileSource
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Write a text, read it, and return the rows and the source."""
+def read_file(path, **options):
+    """All rows of a file, and what was said about it."""
+    with FileSource([str(path)], **options) as source:
+        batches = list(source.batches())
+    bad = [row for batch in batches for row in batch.bad]
+    first_bad = {}
+    for row in bad:
+        first_bad.setdefault(row.reason, int(row.place.rpartition(":")[2]))
+    X = [batch.X for batch in batches] or [np.empty((0, len(source.columns.names)))]
+    found = SimpleNamespace(
+        names=source.columns.names,
+        left_out=source.columns.left_out,
+        bad_rows=Counter(row.reason for row in bad),
+        first_bad=first_bad,
+        y=None if options.get("target") is None else np.concatenate([batch.y for batch in batches]),
+    )
+    return np.concatenate(X), found
+
+
+@pytest.fixture(params=["fast", "cell by cell"])
+def read(tmp_path, request, monkeypatch):
+    """Write a text, read it in one of two ways, and return the rows and what was said."""
+    if request.param != "fast":
+        monkeypatch.setattr(csv.FastParser, "of", classmethod(lambda *arguments: None))
 
     def run(text, **options):
         path = tmp_path / "table.csv"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        with CsvSource(path, **options) as source:
-            batches = list(source)
-        return (np.concatenate(batches) if batches else np.empty((0, len(source.names)))), source
+        return read_file(path, **options)
 
     return run
 
@@ -138,21 +159,41 @@ def test_no_table(read, text, options, message):
         read(text, **options)
 
 
-def test_batches(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("x\n" + "".join(f"{i}\n" for i in range(10)))
-    with CsvSource(path, batch_rows=4) as source:
-        assert [len(batch) for batch in source] == [4, 4, 2]
-        assert source.progress() == (path.stat().st_size, path.stat().st_size)
+def test_targets(read):
+    text = "kind,x,y\nred,1,2\n blue ,3,4\n,5,6\nred,7,\nred,8,9\n"
+    rows, source = read(text, target="kind")
+    assert source.y.tolist() == ["red", "blue", "red", "red"]
+    assert source.names == ["x", "y"]
+    assert source.bad_rows == {"no target": 1}
+    rows, source = read(text, target="y", columns=["x"])
+    assert source.y.tolist() == [2, 4, 6, 9]
+    assert rows.ravel().tolist() == [1, 3, 5, 8]
+    with pytest.raises(InputError, match=r"no column 'z' for the target\. It has: kind, x, y"):
+        read(text, target="z")
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path):
+def test_quoted_cells(read):
+    text = 'note,x,y\n"a, b",1,2\n"two\nlines ""x""",3,4\n5" pipe,5,6\n"open,7,8\n9,9,9\n'
+    rows, source = read(text)
+    assert source.names == ["x", "y"]
+    assert rows.tolist() == [[1, 2], [3, 4], [5, 6], [9, 9]]
+    assert source.first_bad == {"quotes that do not close": 6}
+
+
+def test_lines_that_end_in_carriage_returns(read):
+    assert read("a,b\r1,2\r3,4\r")[0].tolist() == [[1, 2], [3, 4]]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(files, "HEAD_BYTES", 4096)
+
     def peak(n):
         path = tmp_path / f"{n}.csv"
         path.write_text("a,b,c\n" + "1.25,2.5,3.75\n" * n)
         tracemalloc.start()
-        with CsvSource(path, batch_rows=256) as source:
-            assert sum(map(len, source)) == n
+        with FileSource([str(path)]) as source:
+            assert sum(len(batch.X) for batch in source.batches()) == n
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return size
@@ -162,20 +203,43 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 
 def test_endless_lines_and_quotes_are_cut(read, monkeypatch):
-    monkeypatch.setattr(streams_csv, "_LINE_LIMIT", 1000)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 12)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(files, "HEAD_BYTES", 1 << 8)
     rows, source = read("a,b\n1,2\n" + "7," * 5000 + "\n3,4\n")
     assert rows.tolist() == [[1, 2], [3, 4]]
-    assert source.bad_rows.total() == 1
-    rows, source = read('a,b\n1,2\n3,"' + "4\n" * 100_000)
-    assert rows.tolist() == [[1, 2]]
-    assert source.bad_rows.total() >= 1
+    assert sum(source.bad_rows.values()) == 1
+    rows, source = read('a,b\n1,2\n3,"' + "4\n" * 10_000 + "5,6\n")
+    assert rows.tolist() == [[1, 2], [5, 6]]
+    assert sum(source.bad_rows.values()) == 10_000
+
+
+_LINE = st.text('0123456789.,;"abc\t-', max_size=20) | st.sampled_from(["1,2", "3,4", '"5",6', "1e999,2", ",", ""])
+
+
+@given(st.lists(_LINE, max_size=40), st.sampled_from(["\n", "\r\n"]), st.integers(20, 200), st.booleans())
+def test_any_blocks_give_the_same_rows(tmp_path_factory, lines, newline, block, end):
+    """Block size and way of parsing decide nothing but speed."""
+    path = tmp_path_factory.mktemp("blocks") / "t.csv"
+    path.write_bytes(newline.join(["a,b", *["1,2"] * 400, *lines]).encode() + newline.encode() * end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv, "LONGEST_RECORD", 2)
+        whole = read_file(path)
+        patch.setattr(files, "BLOCK_BYTES", block)
+        parts = read_file(path)
+        patch.setattr(csv.FastParser, "of", classmethod(lambda *arguments: None))
+        cells = read_file(path)
+    for other in (parts, cells):
+        np.testing.assert_array_equal(other[0], whole[0])
+        assert other[1].bad_rows == whole[1].bad_rows
+        assert other[1].first_bad == whole[1].first_bad
 
 
 @given(st.binary(max_size=300) | st.text("0123456789.,;\n\"'abc\t\r\0é-", max_size=200).map(str.encode))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("fuzz") / "t.csv"
     path.write_bytes(data)
-    with contextlib.suppress(InputError), CsvSource(path) as source:
-        for batch in source:
-            assert batch.shape[1] == len(source.names)
-            assert not np.isinf(batch).any()
+    with contextlib.suppress(InputError):
+        rows, source = read_file(path)
+        assert rows.shape[1] == len(source.names)
+        assert not np.isinf(rows).any()

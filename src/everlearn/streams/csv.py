@@ -1,272 +1,246 @@
-"""Rows of numbers from a CSV file, in bounded memory.
+"""CSV: text with or without a header, separated by comma, semicolon, tab or bar.
 
-Columns that hold text or times are recognised on the first rows and left out; rows that cannot be read
-are left out and counted. What was left out, and why, can be asked afterwards.
+A block of clean rows is parsed by pyarrow where that is installed. A block with anything unusual in it is read cell by
+cell, so that each bad row is found with its reason; the numbers are the same.
 """
 
 from __future__ import annotations
 
 import csv
-import datetime
-import fnmatch
-import itertools
-import math
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Self, TextIO
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from everlearn.errors import InputError
+from everlearn.errors import InputError, MissingExtraError, require
+from everlearn.streams.columns import LOOK_ROWS, MISSING, Columns, choose, kind_of, number, unique_names
+from everlearn.streams.rows import Record, Rows, rows_of
 
-MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "none", "nil", "-", "?"})
 DELIMITERS = (",", ";", "\t", "|")
-_TIME_NAMES = frozenset({"time", "timestamp", "date", "datetime", "ts", "epoch"})
-_TIME_FORMS = (
-    "%H:%M:%S",
-    "%H:%M",
-    "%d.%m.%Y",
-    "%d.%m.%Y %H:%M:%S",
-    "%m/%d/%Y",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M:%S",
-)
-_INDEX_NAMES = frozenset({"index", "id", "row", "column0", "unnamed: 0"})
-_NO_TEXT = ("PK\x03\x04", "PAR1", "ARROW1", "%PDF")
-_LINE_LIMIT = 1 << 20
-_LOOK_ROWS = 1000
+NO_TEXT = (b"PK\x03\x04", b"PAR1", b"ARROW1", b"%PDF", b"\x1f\x8b")
+LONGEST_RECORD = 100  # lines of one record whose cells have line breaks
+_BOM = b"\xef\xbb\xbf"
 
 
-class CsvSource:
-    r"""A CSV file as batches of float64 rows.
+class Cells(NamedTuple):
+    """One record of a CSV text: its first line, counted from 1, and its cells; None where they cannot be told."""
+
+    line: int
+    cells: list[str] | None
+    text: str
+
+
+class CsvFormat:
+    """How to read one CSV file, found from its beginning.
 
     Parameters
     ----------
-    path : path-like
-        The file: text, with or without a header, separated by comma, semicolon, tab or bar.
+    place : str
+        What to call the file in messages.
+    head : bytes
+        Its beginning, in whole lines.
     columns : sequence of str, optional
-        Names, or patterns such as ``temp*``, of the columns to read, in this order; all columns of numbers otherwise.
-    batch_rows : int, default=4096
-        Rows in a batch.
+        Names or patterns of the columns to read.
+    target : str, optional
+        The column to predict.
 
     Attributes
     ----------
-    names : list of str
-        The columns that are read.
-    left_out : dict
-        Reason by name for each column that is not.
-    bad_rows : collections.Counter
-        Number of rows left out, by reason; complete when the iteration is.
-    first_bad : dict
-        Line of the first such row, by reason.
-
-    Raises
-    ------
-    InputError
-        The file is empty or no table, or has no such columns.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> from everlearn.streams.csv import CsvSource
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "sensors.csv")
-    ...     with open(path, "w") as file:
-    ...         _ = file.write("time,rpm,temp\n2024-01-01,900,21.5\n2024-01-02,,22\n")
-    ...     with CsvSource(path) as source:
-    ...         rows = next(iter(source))
-    >>> source.names, source.left_out
-    (['rpm', 'temp'], {'time': 'times'})
-    >>> rows
-    array([[900. ,  21.5],
-           [  nan,  22. ]])
+    columns : Columns
+        What is read and what is left out.
+    newline : bytes
+        What ends a line.
+    start, line : int
+        Offset of the first row, and number of lines before it.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, columns: Sequence[str] | None = None, batch_rows: int = 4096
+        self, place: str, head: bytes, *, columns: Sequence[str] | None = None, target: str | None = None
     ) -> None:
-        self.path = os.fspath(path)
-        self.batch_rows = batch_rows
-        self.bad_rows: Counter[str] = Counter()
-        self.first_bad: dict[str, int] = {}
-        self._file = open(path, encoding="utf-8-sig", errors="replace", newline="")  # noqa: SIM115
-        try:
-            self._open(columns)
-        except BaseException:
-            self._file.close()
-            raise
+        self.place = place
+        self.newline = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
+        self.start = len(_BOM) if head.startswith(_BOM) else 0
+        self.line = 0
+        self._skip_blank_lines(head)
+        first = head[self.start : head.find(self.newline, self.start) + 1 or len(head)]
+        self._check_text(first)
+        self.delimiter = max(DELIMITERS, key=first.decode(errors="replace").count)
+        self.decimal_comma = self.delimiter == ";"
+        self._look(head[self.start :], columns, target)
 
-    def __enter__(self) -> Self:
-        return self
+    def _skip_blank_lines(self, head: bytes) -> None:
+        while (end := head.find(self.newline, self.start) + 1) and not head[self.start : end].strip():
+            self.start, self.line = end, self.line + 1
 
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
+    def _check_text(self, first: bytes) -> None:
+        if not first.strip():
+            raise InputError(f"{self.place} is empty: it has no header and no rows.")
+        text = first.decode(errors="replace")
+        if "\0" in text or text.count("\ufffd") > 4 or first.startswith(NO_TEXT):
+            raise InputError(f"{self.place} is not a text file in UTF-8. Write the table as CSV first.")
 
-    def progress(self) -> tuple[int, int]:
-        """Bytes read so far, and bytes in all."""
-        descriptor = self._file.fileno()
-        return os.lseek(descriptor, 0, os.SEEK_CUR), os.fstat(descriptor).st_size
-
-    def __iter__(self) -> Iterator[NDArray[np.float64]]:
-        """Yield the rows in batches; the file is read once."""
-        rows = self._rows()
-        while batch := list(itertools.islice(rows, self.batch_rows)):
-            X = np.array([row for _, row in batch], dtype=np.float64)
-            infinite = np.isinf(X).any(axis=1)
-            for i in np.flatnonzero(infinite):
-                self._leave_out(batch[i][0], "an infinite number")
-            if not infinite.all():
-                yield X[~infinite] if infinite.any() else X
-
-    def _rows(self) -> Iterator[tuple[int, list[float]]]:
-        """Line and numbers of each row; rows that have none are counted."""
-        for line, cells in self._records:
-            if len(cells) != self._width:
-                self._leave_out(line, "too few or too many cells")
-                continue
-            chosen = [cells[i] for i in self._indices]
-            try:
-                yield line, list(map(float, chosen))
-            except ValueError:
-                row = [self._number(cell) for cell in chosen]
-                if None in row:
-                    self._leave_out(line, "text in a column of numbers")
-                else:
-                    yield line, row  # type: ignore[misc]
-
-    def _leave_out(self, line: int, reason: str) -> None:
-        self.bad_rows[reason] += 1
-        self.first_bad.setdefault(reason, line)
-
-    # -- the first look ---------------------------------------------------------------------------
-
-    def _open(self, columns: Sequence[str] | None) -> None:
-        first, before = self._first_line()
-        delimiter = max(DELIMITERS, key=first.count)
-        self._decimal_comma = delimiter == ";"
-        records = _records(itertools.chain([first], _lines(self._file)), delimiter, before)
-        line, header = next(records)
-        head = list(itertools.islice(records, _LOOK_ROWS))
-        if all(self._number(cell) is not None for cell in header):
-            head.insert(0, (line, header))
-            header = [""] * len(header)
-        self._records = itertools.chain(head, records)
-        self._choose(_named(header), [cells for _, cells in head], columns)
-
-    def _first_line(self) -> tuple[str, int]:
-        """The first line that is not blank, and how many are before it."""
-        before, line = 0, self._file.readline(_LINE_LIMIT)
-        while line and not line.strip():
-            before, line = before + 1, self._file.readline(_LINE_LIMIT)
-        if not line:
-            raise InputError(f"{self.path} is empty: it has no header and no rows.")
-        if "\0" in line or line.count("\ufffd") > 4 or line.startswith(_NO_TEXT):
-            raise InputError(f"{self.path} is not a text file in UTF-8. Write the table as CSV first.")
-        return line, before
-
-    def _choose(self, header: list[str], head: list[list[str]], columns: Sequence[str] | None) -> None:
-        if not head:
-            raise InputError(f"{self.path} has a header ({', '.join(header)[:200]}) but no rows.")
-        head = [cells for cells in head if len(cells) == len(header)]
-        if not head:
-            raise InputError(f"{self.path} has {len(header)} names in its header, but no row with as many cells.")
-        kinds = {name: self._kind(name, [cells[i] for cells in head]) for i, name in enumerate(header)}
-        if columns is None:
-            self.names = [name for name in header if kinds[name] == "numbers"]
+    def _look(self, text: bytes, columns: Sequence[str] | None, target: str | None) -> None:
+        """Read the header, and judge the columns by the first rows."""
+        records, _ = self._records(text, self.line, final=True, limit=LOOK_ROWS + 1)
+        header, rows = records[0].cells or [""], [record.cells for record in records[1:]]
+        if all(number(cell, decimal_comma=self.decimal_comma) is not None for cell in header):
+            rows.insert(0, header)
+            names = unique_names([""] * len(header))
         else:
-            self.names = self._asked_for(columns, header, kinds)
-        self.left_out = {name: kind for name, kind in kinds.items() if name not in self.names}
-        if not self.names:
-            what = ", ".join(f"{name} ({kind})" for name, kind in self.left_out.items())
-            raise InputError(f"{self.path} has no column of numbers: {what[:300]}. A model learns from numbers.")
-        self._width = len(header)
-        self._indices = [header.index(name) for name in self.names]
+            names = unique_names(header)
+            n_lines = records[1].line - 1 - self.line if len(records) > 1 else text.count(self.newline)
+            self.start += sum(len(line) + 1 for line in text.split(self.newline, n_lines)[:n_lines])
+            self.line += n_lines
+        kinds = self._kinds(names, [row for row in rows if row is not None])
+        self.columns = choose(self.place, kinds, columns, target)
+        self.width = len(names)
+        self.indices = [names.index(name) for name in self.columns.all]
+        comma = self.decimal_comma and any("," in cell for row in rows if row for cell in row)
+        self._fast = FastParser.of(self, "," if comma else ".")
 
-    def _asked_for(self, columns: Sequence[str], header: list[str], kinds: dict[str, str]) -> list[str]:
-        chosen: list[str] = []
-        for pattern in columns:
-            found = [pattern] if pattern in header else fnmatch.filter(header, pattern)
-            if not found:
-                raise InputError(f"{self.path} has no column {pattern!r}. It has: {', '.join(header)[:300]}.")
-            chosen += [name for name in found if name not in chosen]
-        for name in chosen:
-            if kinds[name] in ("text", "times", "nothing"):
-                raise InputError(
-                    f"The column {name!r} of {self.path} holds {kinds[name]}; a model learns from numbers."
-                )
-        return chosen
+    def _kinds(self, names: list[str], rows: list[list[str]]) -> dict[str, str]:
+        if not rows:
+            raise InputError(f"{self.place} has a header ({', '.join(names)[:200]}) but no rows.")
+        rows = [row for row in rows if len(row) == len(names)]
+        if not rows:
+            raise InputError(f"{self.place} has {len(names)} names in its header, but no row with as many cells.")
+        cells = zip(*rows, strict=True)
+        kinds = (kind_of(*pair, decimal_comma=self.decimal_comma) for pair in zip(names, cells, strict=True))
+        return dict(zip(names, kinds, strict=True))
 
-    def _kind(self, name: str, cells: list[str]) -> str:
-        """What a column holds, judging by its first cells."""
-        found = [self._number(cell) for cell in cells]
-        numbers = [number for number in found if number is not None]
-        if len(numbers) < 0.9 * len(found):
-            texts = [cell for cell, number in zip(cells, found, strict=True) if number is None]
-            return "times" if all(map(_is_time, texts)) else "text"
-        observed = [number for number in numbers if not math.isnan(number)]
-        if not observed:
-            return "nothing"
-        steps = {b - a for a, b in itertools.pairwise(observed)}
-        if name.lower() in _TIME_NAMES and all(step >= 0 for step in steps):
-            return "rising times"
-        return "row numbers" if name.lower() in _INDEX_NAMES and steps == {1.0} else "numbers"
+    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Rows, int]:
+        """Rows of a block of whole lines, and how many of its bytes they took.
 
-    def _number(self, cell: str) -> float | None:
-        """The number in a cell, NaN where it is empty, None where it holds something else."""
-        text = cell.strip()
-        if text.lower() in MISSING:
-            return math.nan
+        Parameters
+        ----------
+        block : bytes
+            Whole lines.
+        line : int
+            Number of lines before the block.
+        final : bool
+            Whether nothing more can follow; otherwise a record whose quotes are not closed at the end of the block is
+            left for the next one.
+
+        Returns
+        -------
+        rows : Rows
+            What was read.
+        n_bytes : int
+            Bytes that were read.
+        """
+        fast = self._fast.parse(block) if self._fast else None
+        if fast is not None:
+            return fast, len(block)
+        records, used = self._records(block, line, final=final)
+        return rows_of(map(self._record, records), self.columns, decimal_comma=self.decimal_comma), used
+
+    def _record(self, record: Cells) -> Record:
+        place, text = f"{self.place}:{record.line}", record.text
+        if record.cells is None:
+            return Record(place, "quotes that do not close", text)
+        if len(record.cells) != self.width:
+            return Record(place, "too few or too many cells", text)
+        return Record(place, [record.cells[i] for i in self.indices], text)
+
+    def _records(self, block: bytes, line: int, *, final: bool, limit: int | None = None) -> tuple[list[Cells], int]:
+        """Records that are not blank, and the bytes that they and blank lines took."""
+        lines = block.split(self.newline)
+        if not lines[-1]:
+            lines.pop()
+        records: list[Cells] = []
+        i = n_bytes = 0
+        while i < len(lines) and (limit is None or len(records) < limit):
+            n, cells = self._cells(lines, i)
+            if n == 0 and not final:
+                return records, n_bytes
+            n = max(n, 1)
+            if lines[i].rstrip(b"\r"):
+                records.append(Cells(line + i + 1, cells, lines[i].decode(errors="replace").strip()))
+            n_bytes += sum(map(len, lines[i : i + n])) + n * len(self.newline)
+            i += n
+        return records, min(n_bytes, len(block))
+
+    def _cells(self, lines: list[bytes], i: int) -> tuple[int, list[str] | None]:
+        """Lines and cells of the record that begins at line i; no lines if its quotes are open at the end."""
+        text = lines[i].decode(errors="replace").rstrip("\r")
+        if '"' not in text:
+            return 1, text.split(self.delimiter)
+        for n in range(1, LONGEST_RECORD + 1):
+            try:
+                return n, next(csv.reader([text], delimiter=self.delimiter, strict=True))
+            except csv.Error as error:
+                if "unexpected end" not in str(error):
+                    return 1, None
+            if i + n == len(lines):
+                return 0, None
+            text += "\n" + lines[i + n].decode(errors="replace").rstrip("\r")
+        return 1, None
+
+
+class FastParser:
+    """Parses blocks without anything unusual in them.
+
+    Parameters
+    ----------
+    format : CsvFormat
+        The format, whose columns are chosen.
+    decimal_point : str
+        Comma or point.
+    """
+
+    def __init__(self, format: CsvFormat, decimal_point: str) -> None:
+        arrow, self._csv = require("pyarrow", "streams"), require("pyarrow.csv", "streams")
+        self._invalid = arrow.ArrowInvalid
+        self._columns: Columns = format.columns
+        names = [str(i) for i in range(format.width)]
+        self._read = {"column_names": names, "use_threads": False}
+        self._parse = self._csv.ParseOptions(delimiter=format.delimiter)
+        types: dict[str, Any] = {str(i): arrow.float64() for i in format.indices}
+        if format.columns.labels:
+            types[str(format.indices[-1])] = arrow.string()
+        self._convert = self._csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=sorted({form for word in MISSING for form in (word, word.upper(), word.title(), "NaN")}),
+            strings_can_be_null=True,
+            decimal_point=decimal_point,
+        )
+
+    @classmethod
+    def of(cls, format: CsvFormat, decimal_point: str) -> FastParser | None:
+        """The parser of a format; None without pyarrow, or if lines end in an unusual way."""
         try:
-            return float(text.replace(",", ".") if self._decimal_comma else text)
-        except ValueError:
+            return cls(format, decimal_point) if format.newline == b"\n" else None
+        except MissingExtraError:
             return None
 
-
-def _lines(file: TextIO) -> Iterator[str]:
-    """Lines of bounded length; the rest of a longer one is dropped."""
-    while line := file.readline(_LINE_LIMIT):
-        yield line
-        while len(line) == _LINE_LIMIT and line[-1] not in "\r\n":
-            line = file.readline(_LINE_LIMIT)
-
-
-def _records(lines: Iterable[str], delimiter: str, before: int) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each record that is not blank; no cells where it cannot be split."""
-    reader = csv.reader(lines, delimiter=delimiter)
-    while True:
+    def parse(self, block: bytes) -> Rows | None:
+        """Rows of a block; None if there is anything in it that needs a closer look."""
+        if block.isspace() or not block or (b'"' in block and any(line.count(b'"') % 2 for line in block.split(b"\n"))):
+            return None
+        options = self._csv.ReadOptions(**self._read, block_size=len(block) + 1)
         try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            cells = [""]
-        else:
-            if not cells:
-                continue
-        yield before + reader.line_num, cells
+            table = self._csv.read_csv(
+                _buffer(block), read_options=options, parse_options=self._parse, convert_options=self._convert
+            )
+        except self._invalid:
+            return None
+        values = [column.to_numpy() for column in table.itercolumns()]
+        return self._rows(values)
+
+    def _rows(self, values: list[Any]) -> Rows | None:
+        n = len(self._columns.names)
+        X = np.empty((len(values[0]), n))
+        for j, column in enumerate(values[:n]):
+            X[:, j] = column
+        y = None if self._columns.target is None else values[-1]
+        if np.isinf(X).any():
+            return None
+        if y is not None and self._columns.labels:
+            y = np.array([(label or "").strip() for label in y], dtype=object)
+            return None if "" in y else Rows(X, y, [])
+        return None if y is not None and not np.isfinite(y).all() else Rows(X, y, [])
 
 
-def _named(header: list[str]) -> list[str]:
-    """Names of all columns, each once."""
-    names: list[str] = []
-    for i, cell in enumerate(header):
-        name = cell.strip() or f"column{i}"
-        names.append(name if name not in names else f"{name}.{i}")
-    return names
-
-
-def _is_time(cell: str) -> bool:
-    text = cell.strip()
-    for form in _TIME_FORMS:
-        try:
-            datetime.datetime.strptime(text, form)
-        except ValueError:
-            continue
-        return True
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
+def _buffer(block: bytes) -> Any:
+    return require("pyarrow", "streams").py_buffer(block)
