@@ -22,6 +22,10 @@ class StateFileError(EverlearnError, ValueError):
     """A state file that is damaged, foreign or of a newer version, or that another program writes to as well."""
 
 
+class SourceLostError(EverlearnError, ConnectionError):
+    """A source or sink that cannot be reached at the moment; a run can go on later from its latest position."""
+
+
 class MergeError(EverlearnError, ValueError):
     """Models that cannot be merged: other columns, other scales or other parameters."""
 

@@ -52,7 +52,7 @@ def test_what_happened_is_written_once(store):
     assert [e.row for e in store.events("model", kinds=["novelty"])] == novel.tolist()
     assert [e.row for e in store.events("model", kinds=["change"])] == [row for s in seen for row in s.changes]
     assert store.events("model", kinds=["started"])[0].details == {"source": "x.csv"}
-    (interval,) = store.history("model")
+    (interval,) = store.history("model", limit=1)
     density = np.concatenate([s.log_density for s in seen])
     assert interval[:2] == (2000, 2000)
     assert interval.log_likelihood == pytest.approx(np.nanmean(density))

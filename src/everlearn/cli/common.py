@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,30 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._param_validation import InvalidParameterError
 
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, SourceLostError
+
+FOUND, TRY_LATER = 3, 4  # exit statuses beside 0, 1 and 2
+
+
+class Stopped(click.ClickException):
+    """An end with a message and a status of its own."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status  # type: ignore[misc]
 
 
 @contextlib.contextmanager
 def errors_explained() -> Iterator[None]:
-    """Data problems end the program with a message and status 1."""
+    """Data problems end the program with a message and status 1; what may pass, such as a full disk, with status 4."""
     try:
         yield
-    except (EverlearnError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    except (EverlearnError, OSError, InvalidParameterError, NotFittedError) as error:
+        passing = isinstance(error, SourceLostError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        raise Stopped(str(error), TRY_LATER if passing else 1) from error
 
 
 def check_place(path: str | None, option: str, what: str) -> None:

@@ -2,224 +2,254 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import hashlib
 import os
-import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import everlearn
-from everlearn.cli.common import check_place, errors_explained, names_in, number, show_table
-from everlearn.streams.csv import CsvSource
-from everlearn.streams.demo import COLUMNS, demo_stream
-from everlearn.streams.demo_report import DemoReport
-from everlearn.streams.monitor import Foresight, Monitor
+from everlearn.cli import demo as demonstration
+from everlearn.cli.common import check_place, errors_explained, names_in
+from everlearn.cli.models import KINDS, SUPERVISED, new_model
+from everlearn.cli.progress import Display
+from everlearn.cli.summary import show_bad_rows, show_summary, suggest
+from everlearn.streams.learner import Learner
+from everlearn.streams.opening import open_source
+from everlearn.streams.outputs import KINDS as OUTPUTS
+from everlearn.streams.outputs import Outputs
+from everlearn.streams.runner import Runner, patiently
+from everlearn.streams.source import Source
+from everlearn.streams.store import Store
 
-Array = NDArray[np.float64]
-
-DEMO_ROWS = 20_000
-_DEMO_BATCH = 100
-_REFRESH_SECONDS = 0.5
-_SHOWN_COMPONENTS = 6
-_SHOWN_COLUMNS = 6
 _EXAMPLES = """
 Examples:
 
 \b
   everlearn learn --demo
-  everlearn learn sensors.csv --model-file machine.evl
-  everlearn learn sensors.csv --columns 'temp*,rpm' --rows 100000
+  everlearn learn sensors.csv --model-file machine.evl --report machine.html
+  everlearn learn 'logs/*.csv.gz' --columns 'temp*,rpm' --rows 100000
+  tail -f sensors.jsonl | everlearn learn - --state run.db
+  everlearn learn sensors.csv --follow --state run.db --novelties novelties.jsonl
+  everlearn learn kafka://broker:9092/sensors --state run.db --scores redis://localhost/scores
+  everlearn learn parts.parquet --model classifier --target defect --model-file parts.evl
+  everlearn learn sensors.csv --set forgetting=adaptive --set max_components=50
+
+With --state the run can be killed at any moment and started again with the same command: it goes on where it was, and
+the model is the same as without the interruption. Rows are learned exactly once from files, Kafka and Redis, at least
+once from MQTT.
 """
 
 
+class Options(NamedTuple):
+    """What was asked for."""
+
+    sources: tuple[str, ...]
+    demo: bool
+    model: str
+    settings: tuple[str, ...]
+    start: str | None
+    target: str | None
+    columns: tuple[str, ...]
+    rows: int | None
+    seed: int
+    state: str | None
+    name: str
+    model_file: str | None
+    report: str | None
+    outputs: dict[str, str]
+    follow: bool
+    stop_at_end: bool
+    strict: bool
+    patience: float | None
+
+
 @click.command(name="learn", epilog=_EXAMPLES)
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @click.option("--demo", is_flag=True, help="Learn the demonstration stream: a machine with regimes, gaps and faults.")
-@click.option("--model-file", type=click.Path(dir_okay=False), help="Save the model here.")
+@click.option("--model", type=click.Choice(list(KINDS)), default="mixture", show_default=True, help="What to learn.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model.")
+@click.option("--start", type=click.Path(exists=True, dir_okay=False), help="Go on with the model in this file.")
+@click.option("--target", help="The column to predict, for a classifier or regressor.")
 @click.option("--columns", multiple=True, help="Names or patterns of the columns to learn, separated by commas.")
-@click.option("--rows", type=click.IntRange(min=1), help=f"Learn at most this many rows; the demo has {DEMO_ROWS}.")
+@click.option("--rows", type=click.IntRange(min=1), help="Learn at most this many rows.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness.")
+@click.option("--state", type=click.Path(dir_okay=False), help="Keep the state of the run here, safe from any crash.")
+@click.option("--name", default="model", show_default=True, help="The model's name in the state file.")
+@click.option("--model-file", type=click.Path(dir_okay=False), help="Save the model here at the end.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write a report (one HTML file) here at the end.")
+@click.option("--scores", help="Write each row's log-density before it was learned to this file or broker.")
+@click.option("--imputations", help="Write the rows with their gaps filled.")
+@click.option("--changes", help="Write the changes that were noticed.")
+@click.option("--novelties", help="Write the rows that were novel.")
+@click.option("--follow", is_flag=True, help="Wait for more rows at the end of the files.")
+@click.option("--stop-at-end", is_flag=True, help="Stop when all messages of a broker are learned.")
+@click.option("--strict", is_flag=True, help="Stop at the first row that cannot be read.")
+@click.option("--patience", type=click.FloatRange(min=0), help="Seconds to wait for a lost broker or a full disk.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def command(
-    file: str | None,
-    demo: bool,
-    model_file: str | None,
-    columns: tuple[str, ...],
-    rows: int | None,
-    seed: int,
-    quiet: bool,
-) -> None:
-    """Learn a Gaussian mixture from a CSV file, one row after the other.
+def command(quiet: bool, scores: str, imputations: str, changes: str, novelties: str, **options: Any) -> None:
+    """Learn a model from files or a broker, one row after the other.
 
-    Columns of text or times are left out with a word about it, and so are rows that cannot be read. Empty cells are
-    gaps, which the model takes as they are.
+    SOURCE is a file (CSV, JSON lines, Parquet, Arrow; also compressed with gzip), a pattern, - for standard input, or
+    an address: redis://host/stream, kafka://host/topic, mqtt://host/topic. Columns of text or times are left out with
+    a word about it, and so are rows that cannot be read. Empty cells are gaps, which the model takes as they are.
     """
-    if demo == (file is not None):
-        raise click.UsageError("Give a CSV file to learn from, or --demo, and not both.")
-    if demo and columns:
-        raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
+    given = zip(OUTPUTS, (scores, imputations, changes, novelties), strict=True)
+    asked = Options(outputs={kind: where for kind, where in given if where}, **options)
+    _check_usage(asked)
     console = Console(quiet=quiet, highlight=False)
-    with errors_explained():
-        check_place(model_file, "--model-file", "model")
-        model = everlearn.IncrementalGaussianMixture(random_state=seed)
-        if demo:
-            _learn_demo(model, rows or DEMO_ROWS, seed, console)
-        else:
-            _learn_file(model, str(file), names_in(columns), rows, console)
-        if model_file is not None:
-            everlearn.save(model, model_file)
-            console.print(f"\nSaved to [bold]{escape(model_file)}[/] ({os.path.getsize(model_file):,} bytes).")
-        _suggest(model_file, demo, console)
+    with errors_explained(), _stores(asked) as store:
+        check_place(asked.model_file, "--model-file", "model")
+        check_place(asked.report, "--report", "report")
+        _learn(asked, store, console)
 
 
-# -- learning --------------------------------------------------------------------------------------
+def _check_usage(asked: Options) -> None:
+    if asked.demo == bool(asked.sources):
+        raise click.UsageError("Give files or an address to learn from, or --demo, and not both.")
+    if asked.demo and asked.columns:
+        raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
+    if (asked.target is not None) != (asked.model in SUPERVISED) and asked.start is None:
+        raise click.UsageError("--target goes with --model classifier or regressor, and they need it.")
+    if asked.start and asked.settings:
+        raise click.UsageError("--set is for a new model; the one of --start has its settings.")
+    if asked.demo and asked.target:
+        raise click.UsageError("The demonstration stream has no target.")
 
 
-def _learn_demo(model: Any, n_rows: int, seed: int, console: Console) -> None:
-    console.print(f"The demonstration stream: {n_rows:,} rows of a machine's {', '.join(COLUMNS)}.\n")
-    monitor, report = Monitor(model), DemoReport()
-    batches = list[Any]()
-
-    def rows() -> Iterator[Array]:
-        for batch in demo_stream(n_rows, seed=seed, batch_rows=_DEMO_BATCH):
-            batches[:] = [batch]
-            yield batch.X
-
-    for seen in _watched(monitor, rows(), list(COLUMNS), console, lambda: (monitor.n_rows, n_rows)):
-        report.add(batches[0], seen)
-    _show_summary(monitor, list(COLUMNS), console)
-    _show_demo(report, model, console)
+@contextlib.contextmanager
+def _stores(asked: Options) -> Iterator[Store]:
+    """The store of the run; one that lives as long as the program if none was asked for."""
+    with contextlib.ExitStack() as stack:
+        folder = None if asked.state else stack.enter_context(tempfile.TemporaryDirectory())
+        yield stack.enter_context(Store(asked.state or os.path.join(folder or "", "run.db")))
 
 
-def _learn_file(model: Any, file: str, columns: list[str] | None, n_rows: int | None, console: Console) -> None:
-    with CsvSource(file, columns=columns) as source:
-        if columns is None:
-            for name, what in source.left_out.items():
-                console.print(f"The column [bold]{escape(name)}[/] holds {what} and is left out.")
-        monitor = Monitor(model)
-        for _ in _watched(monitor, _first(source, n_rows), source.names, console, source.progress):
-            pass
-    for reason, count in source.bad_rows.items():
-        console.print(f"[yellow]Rows left out: {count:,} with {reason} (first at line {source.first_bad[reason]}).[/]")
-    if monitor.n_rows == 0:
-        raise click.ClickException(f"{file} has no row that can be learned.")
-    _show_summary(monitor, source.names, console)
+def _learn(asked: Options, store: Store, console: Console) -> None:
+    stop = threading.Event()
+    with _signals(stop), _source(asked, store, stop, console) as source:
+        model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
+        learner = Learner(model, store=store, name=asked.name, columns=source.columns.names)
+        _introduce(asked, learner, source, console)
+        display = Display(learner, source, console)
+        extra = demonstration.Observer(asked.seed, _demo_rows(asked)) if asked.demo else None
+        outputs = _outputs(asked, learner)
+        with display, contextlib.closing(outputs):
+            runner = Runner(
+                source, learner, outputs=outputs, strict=asked.strict, n_rows=asked.rows, patience=asked.patience,
+                say=display.say, watch=lambda batch, seen: _watch(display, extra, batch, seen, learner.model),
+            )  # fmt: skip
+            runner.stop = stop
+            runner.run()
+        _finish(asked, learner, source, console, extra, stopped=stop.is_set())
 
 
-def _first(batches: Iterable[Array], n_rows: int | None) -> Iterator[Array]:
-    """Batches up to a number of rows in all."""
-    left = n_rows
-    for batch in batches:
-        yield batch if left is None else batch[:left]
-        left = None if left is None else left - len(batch)
-        if left is not None and left <= 0:
-            return
+def _watch(display: Display, extra: Any, batch: Any, seen: Any, model: Any) -> None:
+    if extra is not None and batch is not None:
+        extra.add(batch, seen, model)
+    display.update()
 
 
-def _watched(
-    monitor: Monitor, batches: Iterable[Array], names: list[str], console: Console, position: Any
-) -> Iterator[Foresight]:
-    """Learn the batches behind a progress bar; Ctrl-C ends the learning, not the program."""
-    start = shown = time.perf_counter()
-    with _progress(console) as progress:
-        task = progress.add_task("learning", total=None, state="starting (a first run compiles for some seconds)")
-        try:
-            for X in batches:
-                yield monitor.learn(X)
-                if monitor.n_rows == len(X):
-                    monitor.model.feature_names_in_ = np.array(names, dtype=object)
-                if time.perf_counter() - shown > _REFRESH_SECONDS:
-                    shown = time.perf_counter()
-                    done, total = position()
-                    progress.update(task, completed=done, total=total, state=_state(monitor, shown - start))
-        except KeyboardInterrupt:
-            progress.console.print(f"[yellow]Stopped after {monitor.n_rows:,} rows.[/]")
-        if monitor.n_rows:
-            state = _state(monitor, time.perf_counter() - start)
-            progress.update(task, completed=monitor.n_rows, total=monitor.n_rows, state=state)
+def _demo_rows(asked: Options) -> int:
+    return asked.rows or demonstration.ROWS
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(BarColumn(30), TextColumn("{task.fields[state]}"), TimeElapsedColumn(), console=console)
+def _source(asked: Options, store: Store, stop: threading.Event, console: Console) -> Source:
+    if asked.demo:
+        return demonstration.source(_demo_rows(asked), asked.seed)
+    entry = store.entry(asked.name)
+    columns = names_in(asked.columns) or (entry.columns if entry else None)
+    source: Source = patiently(
+        lambda: open_source(
+            asked.sources, columns=columns, target=asked.target, follow=asked.follow, stop_at_end=asked.stop_at_end,
+            session=_session(asked),
+        ),
+        limit=asked.patience, stop=stop, say=lambda error: console.print(f"[yellow]{escape(str(error))} Waiting.[/]"),
+    )  # fmt: skip
+    return source
 
 
-def _state(monitor: Monitor, seconds: float) -> str:
-    return (
-        f"{monitor.n_rows:,} rows, {monitor.n_rows / seconds:,.0f}/s, {monitor.model.n_components_} components, "
-        f"log-likelihood {monitor.mean_log_likelihood:.2f}, {monitor.n_novel} novel, {monitor.n_changes} changes"
+def _session(asked: Options) -> str:
+    """A name under which an MQTT broker knows this run again; none if its state is not kept."""
+    if asked.state is None:
+        return ""
+    run = f"{os.path.abspath(asked.state)} {asked.name}"
+    return f"everlearn-{hashlib.sha256(run.encode()).hexdigest()[:12]}"
+
+
+def _outputs(asked: Options, learner: Learner) -> Outputs:
+    positions = (learner.position or {}).get("sinks", {})
+    return Outputs(
+        asked.outputs, learner.columns or [], learner.model, resumable=asked.state is not None, positions=positions
     )
 
 
-# -- showing ---------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first Ctrl-C, or a request to end, finish the batch and commit; the second Ctrl-C ends the program."""
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _show_summary(monitor: Monitor, names: list[str], console: Console) -> None:
-    model = monitor.model
-    weights, means, covariances = model.weights_, model.means_, model.covariances_
-    centre = weights @ means
-    spread = np.sqrt(np.einsum("k,kd->d", weights, np.diagonal(covariances, axis1=1, axis2=2) + (means - centre) ** 2))
-    columns = Table("column", "mean", "std", "gaps", title=f"{len(names)} columns, {monitor.n_rows:,} rows")
-    for row in itertools.islice(zip(names, centre, spread, monitor.n_gaps, strict=True), 20):
-        name, mean, std, gaps = row
-        columns.add_row(escape(name), number(mean), number(std), f"{gaps / monitor.n_rows:.1%}")
-    show_table(columns, console)
-    shown = names[:_SHOWN_COLUMNS]
-    heaviest = np.argsort(-weights)[:_SHOWN_COMPONENTS]
-    components = Table("weight", *map(escape, shown), title=f"The heaviest of {len(weights)} components: their means")
-    for k in heaviest:
-        components.add_row(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown))))
-    show_table(components, console)
+# -- what is said ----------------------------------------------------------------------------------
 
 
-def _show_demo(report: DemoReport, model: Any, console: Console) -> None:
-    regimes = Table(
-        "regime", "rows", "first at row", "log-likelihood when new", "at last", title="Regimes (the model was not told)"
-    )
-    for regime in report.regimes():
-        if regime.n_rows:
-            row = [f"{regime.n_rows:,}", f"{regime.first_row:,}", f"{regime.first:.1f}", f"{regime.last:.1f}"]
-            regimes.add_row(regime.name, *row)
-    show_table(regimes, console)
-    changes = report.changes()
-    console.print(
-        f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
-        f"and {changes.n_other} changes elsewhere."
-    )
-    _show_faults(report, console)
-    gaps = Table("column", "gaps", "error", "error of the mean", title="Gaps of the latest rows, filled by the model")
-    for gap in report.gaps(model):
-        gaps.add_row(gap.column, f"{gap.n_gaps}", number(gap.error), number(gap.error_of_mean))
-    show_table(gaps, console)
+def _introduce(asked: Options, learner: Learner, source: Source, console: Console) -> None:
+    if asked.demo:
+        demonstration.introduce(_demo_rows(asked), console)
+    elif not asked.columns and not learner.resumed:
+        for name, what in source.columns.left_out.items():
+            console.print(f"The column [bold]{escape(name)}[/] holds {what} and is left out.")
+    if learner.resumed:
+        done = f"{learner.monitor.n_rows:,} rows are learned"
+        console.print(f"Going on with [bold]{escape(learner.name)}[/] in {escape(learner.store.path)}: {done}.")
+    if asked.state and not source.replayable:
+        kept = source.place.startswith("mqtt")
+        promise = "at least once" if kept else "at most once: they cannot be read again after a crash"
+        console.print(f"[yellow]Rows from {escape(source.place)} are learned {promise}.[/]")
 
 
-def _show_faults(report: DemoReport, console: Console) -> None:
-    table = Table("fault", "times", "found", title="Faults (nor of these)")
-    for fault in report.faults():
-        share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
-        table.add_row(fault.name, f"{fault.n_faults}", f"{fault.n_found}{share}")
-    show_table(table, console)
-    alarms = report.alarms()
-    console.print(
-        f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a switch, "
-        f"{alarms.unexplained} of {report.n_rows:,} otherwise."
-    )
+def _finish(asked: Options, learner: Learner, source: Source, console: Console, extra: Any, *, stopped: bool) -> None:
+    if stopped:
+        console.print(f"[yellow]Stopped after {learner.monitor.n_rows:,} rows.[/]")
+    show_bad_rows(learner, console)
+    if learner.monitor.n_rows == 0:
+        raise click.ClickException(f"{source.place} has no row that can be learned.")
+    show_summary(learner, console)
+    if extra is not None:
+        extra.show(learner.model, console)
+    if asked.model_file is not None:
+        everlearn.save(learner.model, asked.model_file)
+        console.print(f"\nSaved to [bold]{escape(asked.model_file)}[/] ({os.path.getsize(asked.model_file):,} bytes).")
+    if asked.report is not None:
+        _write_report(asked.report, learner)
+        console.print(f"The report is in [bold]{escape(asked.report)}[/].")
+    suggest(asked, learner, console)
 
 
-def _suggest(model_file: str | None, demo: bool, console: Console) -> None:
-    console.print("\nTo try next:")
-    if model_file is None:
-        console.print("  add [bold]--model-file machine.evl[/] to keep what was learned", soft_wrap=True)
-    else:
-        code = f"import everlearn; m = everlearn.load({model_file!r}); print(m.means_)"
-        console.print(f"  [bold]python -c {escape(repr(code))}[/]", soft_wrap=True)
-    if demo:
-        console.print("  [bold]everlearn learn --demo --seed 7[/] for another machine", soft_wrap=True)
-        console.print("  [bold]everlearn learn FILE.csv --model-file FILE.evl[/] for your own", soft_wrap=True)
+def _write_report(path: str, learner: Learner) -> None:
+    from everlearn.streams.report import write_report
+
+    store, name = learner.store, learner.name
+    events = store.latest_events(name, kinds=["change", "novelty"], limit=5000)
+    write_report(path, learner.model, store.history(name), events, name=name, totals=store.totals(name))

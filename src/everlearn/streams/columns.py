@@ -103,13 +103,12 @@ def kind_of(name: str, values: Sequence[Any], *, decimal_comma: bool = False) ->
         "numbers", "text", "times", "rising times" (numbers by that name), "row numbers", "lists" or "nothing".
     """
     found = [number(value, decimal_comma=decimal_comma) for value in values]
-    numbers = [value for value in found if value is not None]
-    if len(numbers) < 0.9 * len(found):
-        others = [value for value, parsed in zip(values, found, strict=True) if parsed is None]
+    observed = [value for value in found if value is not None and not math.isnan(value)]
+    others = [value for value, parsed in zip(values, found, strict=True) if parsed is None]
+    if len(others) > 0.1 * (len(others) + len(observed)):
         if any(isinstance(value, list) for value in others):
             return "lists"
         return "times" if all(is_time(value) for value in others) else "text"
-    observed = [value for value in numbers if not math.isnan(value)]
     if not observed:
         return "nothing"
     steps = {b - a for a, b in itertools.pairwise(observed)}

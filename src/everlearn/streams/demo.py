@@ -81,18 +81,20 @@ def demo_stream(n_rows: int = 20_000, *, seed: int = 0, batch_rows: int = 500) -
         waiting.append(stay)
         ready += len(stay.X)
         while ready >= batch_rows:
-            whole = _joined(waiting)
-            yield _rows(whole, 0, batch_rows)
-            waiting, ready = [_rows(whole, batch_rows, ready)], ready - batch_rows
+            whole = join(waiting)
+            yield rows_of(whole, 0, batch_rows)
+            waiting, ready = [rows_of(whole, batch_rows, ready)], ready - batch_rows
     if ready:
-        yield _joined(waiting)
+        yield join(waiting)
 
 
-def _joined(parts: list[DemoBatch]) -> DemoBatch:
+def join(parts: list[DemoBatch]) -> DemoBatch:
+    """Batches one after the other."""
     return DemoBatch(*(np.concatenate(field) for field in zip(*parts, strict=True)))
 
 
-def _rows(batch: DemoBatch, start: int, stop: int) -> DemoBatch:
+def rows_of(batch: DemoBatch, start: int, stop: int) -> DemoBatch:
+    """Some rows of a batch."""
     part = slice(start, stop)
     return DemoBatch(batch.X[part], batch.complete[part], batch.regime[part], batch.fault[part])
 
@@ -107,7 +109,7 @@ def _stays(n_rows: int, rng: np.random.Generator) -> Iterator[DemoBatch]:
         complete, fault = _with_faults(healthy, rng)
         keep = min(n, n_rows - row)
         stay = DemoBatch(_with_gaps(complete, rng), complete, np.full(n, regime), fault)
-        yield _rows(stay, 0, keep)
+        yield rows_of(stay, 0, keep)
         row += n
         regime = _next_regime(regime, worn=row >= _WORN_FROM * n_rows, rng=rng)
 

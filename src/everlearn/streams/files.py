@@ -71,7 +71,7 @@ class FileSource(Source):
         self.replayable = self._found != ["-"]
         if "-" in self._found and len(self._found) > 1:
             raise InputError("Standard input (-) cannot be read together with files.")
-        self._stdin = StandardInput() if not self.replayable else None
+        self._stdin = None if self.replayable else TextFile("standard input", StandardInput(), self._choice, None)
         first = self._open(self._found[0])
         self.columns = first.columns
         first.close()
@@ -115,7 +115,7 @@ class FileSource(Source):
     def _open(self, path: str) -> Any:
         """The file, by what it holds."""
         if self._stdin is not None:
-            return TextFile("standard input", self._stdin, self._choice, None)
+            return self._stdin
         _check_readable(path)
         with open(path, "rb") as file:
             magic = file.read(8)
@@ -257,11 +257,15 @@ class TextFile:
         self._bytes = source
         self._waits = waits
         self._at_once = isinstance(source, StandardInput)
-        head = self._head()
-        self._print = head[:_PRINT_BYTES]
-        self.format: TextFormat = recognised(head)(place, head, **choice)
-        self.columns = self.format.columns
         self.told, self.size, self.close = source.told, source.size, source.close
+        try:
+            head = self._head()
+            self.format: TextFormat = recognised(head)(place, head, **choice)
+        except BaseException:
+            self.close()
+            raise
+        self._print = head[:_PRINT_BYTES]
+        self.columns = self.format.columns
 
     def _head(self) -> bytes:
         """The first whole lines: some hundred thousand bytes, or what there is; two lines at least."""

@@ -46,7 +46,7 @@ def record_of(place: str, values: dict[str, Any] | str, columns: Columns, text: 
     """The chosen columns of a record; a column that it lacks is a gap."""
     if isinstance(values, str):
         return Record(place, values, text)
-    if not any(name in values for name in columns.all):
+    if not any(name in values for name in (*columns.all, *columns.left_out)):
         return Record(place, "none of the columns", text)
     return Record(place, [values.get(name) for name in columns.all], text)
 

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from everlearn.errors import InputError
 from everlearn.streams.monitor import Foresight, Monitor
-from everlearn.streams.records import NAN, BadRow, Event, Interval, now
+from everlearn.streams.records import NAN, BadRow, Event, Interval, now, thinned
 from everlearn.streams.store import Store
 
 Array = NDArray[np.float64]
 
 NOVELTIES_KEPT = 1000  # of one step; the others are counted
 BAD_ROWS_KEPT = 1000
+INTERVALS_KEPT = 50
+_INTERVAL_SECONDS = 0.02
 _LOOK_SHARE = 0.02  # of the time may go into counting components
 
 
@@ -76,6 +78,8 @@ class Learner:
         if not started and self.columns is not None and not hasattr(self.model, "feature_names_in_"):
             self.model.feature_names_in_ = np.array(self.columns, dtype=object)
         self._add(seen, self.model.n_samples_seen_ - len(X))
+        if time.monotonic() - self._since > _INTERVAL_SECONDS:
+            self._end_interval()
         return seen
 
     def merge(self, other: Any) -> None:
@@ -104,9 +108,11 @@ class Learner:
         taken : int, optional
             Batches of the inbox up to this id were learned.
         """
+        self._end_interval()
+        intervals = thinned(self._intervals, INTERVALS_KEPT)
         self.version = self.store.commit(
             self.name, self.model, self.version,
-            position=position, events=self._events, intervals=self._intervals(), bad_rows=self._bad_rows,
+            position=position, events=self._events, intervals=intervals, bad_rows=self._bad_rows,
             more=self._more, memory=self.monitor.memory(), taken=taken,
         )  # fmt: skip
         self.position = position if position is not None else self.position
@@ -127,10 +133,14 @@ class Learner:
         self._events: list[Event] = []
         self._bad_rows: list[BadRow] = []
         self._more: dict[str, int] = {}
+        self._intervals: list[Interval] = []
+        self._n_noted = 0
+        self._begin_interval()
+
+    def _begin_interval(self) -> None:
         self._since = time.monotonic()
         self._counts = np.zeros(4, dtype=np.int64)  # rows, scored rows, novelties, changes
         self._log_density = 0.0
-        self._n_noted = 0
 
     def _add(self, seen: Foresight, first_row: int) -> None:
         scored = ~np.isnan(seen.log_density)
@@ -145,14 +155,16 @@ class Learner:
         events += [Event(row, "change", _at(seen.log_density, row - first_row), None, now()) for row in seen.changes]
         self._events += sorted(events, key=lambda event: event.row)
 
-    def _intervals(self) -> list[Interval]:
+    def _end_interval(self) -> None:
         n_rows, n_scored, n_novel, n_changes = self._counts.tolist()
         if not n_rows:
-            return []
+            return
         mean = self._log_density / n_scored if n_scored else NAN
         seconds = max(time.monotonic() - self._since, 1e-9)
         state = (self.n_components(), forgetting_of(self.model), memory_of(self.model))
-        return [Interval(self.model.n_samples_seen_, n_rows, now(), seconds, mean, *state, n_novel, n_changes)]
+        end_row = self.model.n_samples_seen_
+        self._intervals.append(Interval(end_row, n_rows, now(), seconds, mean, *state, n_novel, n_changes))
+        self._begin_interval()
 
     def _same_kind(self, found: Any, asked: Any) -> Any:
         """The model of the store, if it is of the kind that was asked for."""

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from everlearn.errors import InputError, require
+from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams.jsonl import payload_values
 from everlearn.streams.messages import BATCH_MESSAGES, WAIT_SECONDS, Address, Messages, MessageSource
-from everlearn.streams.source import Position, SourceLostError
+from everlearn.streams.source import Position
 
 CONNECT_SECONDS = 10.0
 

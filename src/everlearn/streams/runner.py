@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from everlearn.errors import InputError
+from everlearn.errors import InputError, SourceLostError
 from everlearn.streams.learner import Learner
+from everlearn.streams.monitor import Foresight
 from everlearn.streams.outputs import Outputs
 from everlearn.streams.records import BadRow
-from everlearn.streams.source import Ahead, Batch, Source, SourceLostError
+from everlearn.streams.source import Ahead, Batch, Source
 
 COMMIT_SECONDS = 1.0
 _COMMIT_SHARE = 0.1  # of the time at most goes into commits
@@ -89,7 +90,7 @@ class Runner:
     say : function, optional
         Takes each message for the person who watches.
     watch : function, optional
-        Called after each batch, and when there was none for a while.
+        Takes each batch and what it was to the model; None and None when there was no batch for a while.
 
     Attributes
     ----------
@@ -108,7 +109,7 @@ class Runner:
         commit_seconds: float = COMMIT_SECONDS,
         patience: float | None = None,
         say: Callable[[str], None] = lambda message: None,
-        watch: Callable[[], None] = lambda: None,
+        watch: Callable[[Batch | None, Foresight | None], None] = lambda batch, seen: None,
     ) -> None:
         self.source = source
         self.learner = learner
@@ -158,10 +159,11 @@ class Runner:
         ahead = Ahead(self.source, self._position)
         try:
             for batch in ahead:
-                if batch is not None:
+                if batch is None:
+                    self.watch(None, None)
+                else:
                     self._take(batch)
                 self._commit_if_due(idle=batch is None)
-                self.watch()
                 if self.stop.is_set() or self.n_learned == self.n_rows:
                     return
         finally:
@@ -195,6 +197,7 @@ class Runner:
             self.n_learned += len(batch.X)
             if self.outputs:
                 self.outputs.write(batch, seen, self.learner.model)
+            self.watch(batch, seen)
 
     def _commit_if_due(self, *, idle: bool) -> None:
         if not self._dirty:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from everlearn.errors import InputError, require
+from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams import kafka, mqtt, redis
 from everlearn.streams.messages import Address, address
-from everlearn.streams.source import SourceLostError
 
 _GROUP_ROWS = 50_000  # of a Parquet file
 _SEND_SECONDS = 30.0
@@ -199,11 +198,7 @@ class ParquetSink(Sink):
         self._waiting: list[Sequence[Value]] = []
         self._writer: Any = None
         if parts:
-            if self._where.is_file():
-                raise InputError(
-                    f"{where} is a file; with --state it has to be a folder of parts. Choose another name."
-                )
-            self._where.mkdir(exist_ok=True)
+            self._open_folder()
 
     def write(self, records: Sequence[Sequence[Value]]) -> None:
         """Take records."""
@@ -305,22 +300,33 @@ class KafkaSink(MessageSink):
 
     def __init__(self, where: Address, fields: Sequence[str]) -> None:
         super().__init__(where, fields)
+        self._failures: list[str] = []
         confluent = require("confluent_kafka", "streams")
         self._producer = confluent.Producer({**kafka.settings(where), "enable.idempotence": True})
 
     def _send(self, records: list[dict[str, Value]]) -> None:
         for record in records:
             try:
-                self._producer.produce(self._where.name, json.dumps(record).encode())
+                self._produce(record)
             except BufferError:
                 self._wait()
-                self._producer.produce(self._where.name, json.dumps(record).encode())
+                self._produce(record)
         self._wait()
+
+    def _produce(self, record: dict[str, Value]) -> None:
+        self._producer.produce(self._where.name, json.dumps(record).encode(), on_delivery=self._delivered)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failures.append(error.str())
 
     def _wait(self) -> None:
         if self._producer.flush(_SEND_SECONDS):
             self._producer.purge()
-            raise self._lost("messages could not be delivered")
+            self._producer.flush(1.0)
+        failures, self._failures = self._failures, []
+        if failures:
+            raise self._lost(f"messages could not be delivered ({failures[0]})")
 
 
 class MqttSink(MessageSink):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.errors import EverlearnError
+from everlearn.errors import SourceLostError
 from everlearn.estimators.base import as_rows, column_names
 from everlearn.streams.columns import Columns
 from everlearn.streams.records import BadRow
@@ -22,10 +22,6 @@ Position = dict[str, Any]
 
 _PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY)
 _AHEAD = 2  # batches that are read while others are learned
-
-
-class SourceLostError(EverlearnError, ConnectionError):
-    """A source that cannot be reached at the moment; reading can go on later from the latest position."""
 
 
 class Batch(NamedTuple):
@@ -90,6 +86,8 @@ class IteratorSource(Source):
         Names of the columns; by default those of the first batch, or numbers.
     place : str
         What to call the source in messages.
+    n_rows : int, optional
+        Rows in all, where that is known.
 
     Examples
     --------
@@ -107,7 +105,9 @@ class IteratorSource(Source):
         batches: Iterable[Any] | Callable[[], Iterable[Any]],
         names: list[str] | None = None,
         place: str = "the iterator",
+        n_rows: int | None = None,
     ) -> None:
+        self._n_rows, self._row = n_rows, 0
         self.replayable = callable(batches)
         self.place = place
         self._batches = batches
@@ -118,6 +118,10 @@ class IteratorSource(Source):
             found = column_names(self._first[0])
             names = [f"column{i}" for i in range(as_rows(self._first[0]).shape[1])] if found is None else found
         self.columns = Columns(list(map(str, names)), {})
+
+    def progress(self) -> tuple[int, int] | None:
+        """Rows read so far, and in all."""
+        return None if self._n_rows is None else (self._row, self._n_rows)
 
     def _open(self) -> Iterable[Any]:
         return self._batches() if callable(self._batches) else self._batches
@@ -133,6 +137,7 @@ class IteratorSource(Source):
         for item in items:
             X = as_rows(item)[max(0, skip - row) :]
             row += len(as_rows(item))
+            self._row = row
             if len(X):
                 rows = without_infinities(X, None, f"{self.place}: row ", row - len(X))
                 yield Batch(rows.X, rows.y, rows.bad, {"row": row})

@@ -53,7 +53,8 @@ class TableFile:
         return os.path.getsize(self.path)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing stays open; nothing of it counts as read any more."""
+        self._row = 0
 
     def batches(self, position: Position | None) -> Iterator[tuple[Rows, Position]]:
         """Rows from a position on, and the position behind them."""

@@ -1,0 +1,98 @@
+"""The demonstration stream in the program: its source, and what the model made of it beside the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from everlearn.cli.common import number, show_table
+from everlearn.streams.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
+from everlearn.streams.demo_report import DemoReport
+from everlearn.streams.monitor import Foresight
+from everlearn.streams.source import Batch, IteratorSource
+
+ROWS = 20_000
+_BATCH_ROWS = 100
+
+
+def source(n_rows: int, seed: int) -> IteratorSource:
+    """The stream as a source."""
+    return IteratorSource(
+        lambda: (batch.X for batch in demo_stream(n_rows, seed=seed, batch_rows=_BATCH_ROWS)),
+        names=list(COLUMNS),
+        place="the demonstration stream",
+        n_rows=n_rows,
+    )
+
+
+def introduce(n_rows: int, console: Console) -> None:
+    """Say what is learned."""
+    console.print(f"The demonstration stream: {n_rows:,} rows of a machine's {', '.join(COLUMNS)}.\n")
+
+
+class Observer:
+    """Sets what the model foresaw beside the truth.
+
+    Parameters
+    ----------
+    seed, n_rows : int
+        The stream.
+    """
+
+    def __init__(self, seed: int, n_rows: int) -> None:
+        self._report = DemoReport()
+        self._stream = demo_stream(n_rows, seed=seed, batch_rows=_BATCH_ROWS)
+        self._held: DemoBatch = next(self._stream)
+        self._first = 0
+
+    def add(self, batch: Batch, seen: Foresight, model: Any) -> None:
+        """Take a batch that the model has just learned."""
+        first = model.n_samples_seen_ - len(batch.X)
+        if not self._report.n_rows:
+            self._report.n_rows = first
+        self._report.add(self._truth(first, first + len(batch.X)), seen)
+
+    def _truth(self, start: int, stop: int) -> DemoBatch:
+        while self._first + len(self._held.X) < stop:
+            kept = rows_of(self._held, max(0, start - self._first), len(self._held.X))
+            self._first += len(self._held.X) - len(kept.X)
+            self._held = join([kept, next(self._stream)])
+        return rows_of(self._held, start - self._first, stop - self._first)
+
+    def show(self, model: Any, console: Console) -> None:
+        """Print regimes, changes, faults and gaps."""
+        self._show_regimes(console)
+        changes = self._report.changes()
+        console.print(
+            f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
+            f"and {changes.n_other} changes elsewhere."
+        )
+        self._show_faults(console)
+        columns = ("column", "gaps", "error", "error of the mean")
+        gaps = Table(*columns, title="Gaps of the latest rows, filled by the model")
+        for gap in self._report.gaps(model):
+            gaps.add_row(gap.column, f"{gap.n_gaps}", number(gap.error), number(gap.error_of_mean))
+        show_table(gaps, console)
+
+    def _show_regimes(self, console: Console) -> None:
+        columns = ("regime", "rows", "first at row", "log-likelihood when new", "at last")
+        table = Table(*columns, title="Regimes (the model was not told)")
+        for regime in self._report.regimes():
+            if regime.n_rows:
+                row = [f"{regime.n_rows:,}", f"{regime.first_row:,}", f"{regime.first:.1f}", f"{regime.last:.1f}"]
+                table.add_row(regime.name, *row)
+        show_table(table, console)
+
+    def _show_faults(self, console: Console) -> None:
+        table = Table("fault", "times", "found", title="Faults (nor of these)")
+        for fault in self._report.faults():
+            share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
+            table.add_row(fault.name, f"{fault.n_faults}", f"{fault.n_found}{share}")
+        show_table(table, console)
+        alarms = self._report.alarms()
+        console.print(
+            f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a "
+            f"switch, {alarms.unexplained} of {self._report.n_rows:,} otherwise."
+        )

@@ -1,0 +1,76 @@
+"""What a run shows while it learns."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from everlearn.streams.learner import Learner
+from everlearn.streams.source import Source
+
+_REFRESH_SECONDS = 0.5
+
+
+class Display:
+    """A progress bar with rows a second, components, log-likelihood, novelties and changes.
+
+    Parameters
+    ----------
+    learner : Learner
+        What learns.
+    source : Source
+        What is read.
+    console : Console
+        Where it is shown.
+    """
+
+    def __init__(self, learner: Learner, source: Source, console: Console) -> None:
+        self._learner = learner
+        self._source = source
+        columns = (BarColumn(30), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console)
+        self._first_row = learner.monitor.n_rows
+        self._started = self._shown = time.perf_counter()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        waiting = "starting (a first run compiles for some seconds)"
+        self._task = self._progress.add_task("learning", total=None, state=waiting)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._learner.monitor.n_rows:
+            self._show()
+            done = self._learner.monitor.n_rows
+            self._progress.update(self._task, completed=done, total=done)
+        self._progress.stop()
+
+    def say(self, message: str) -> None:
+        """Print a message above the bar."""
+        self._progress.console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True)
+
+    def update(self) -> None:
+        """Show where things stand, if that was not done just now."""
+        if time.perf_counter() - self._shown > _REFRESH_SECONDS:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = time.perf_counter()
+        values: dict[str, Any] = {"state": self._state()}
+        if (found := self._source.progress()) is not None:
+            values["completed"], values["total"] = found
+        self._progress.update(self._task, **values)
+
+    def _state(self) -> str:
+        monitor, components = self._learner.monitor, self._learner.n_components()
+        rate = (monitor.n_rows - self._first_row) / (self._shown - self._started)
+        parts = [f"{monitor.n_rows:,} rows", f"{rate:,.0f}/s"]
+        if components == components:
+            parts.append(f"{components:.0f} components")
+        parts.append(f"log-likelihood {monitor.mean_log_likelihood:.2f}")
+        parts += [f"{monitor.n_novel} novel", f"{monitor.n_changes} changes"]
+        return ", ".join(parts)

@@ -1,0 +1,110 @@
+"""What a run says at its end."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from everlearn.cli.common import number, show_table
+from everlearn.streams.learner import Learner
+
+_SHOWN_COMPONENTS = 6
+_SHOWN_COLUMNS = 6
+_SHOWN_NAMES = 20
+
+Array = NDArray[np.float64]
+
+
+def show_bad_rows(learner: Learner, console: Console) -> None:
+    """Say how many rows were left out over the whole run, and where to find them."""
+    counts = {what: n for what, n in learner.store.totals(learner.name).items() if what.startswith("bad: ")}
+    if not counts:
+        return
+    first: dict[str, str] = {}
+    for row in learner.store.bad_rows(learner.name, limit=10_000):
+        first.setdefault(f"bad: {row.reason}", row.place)
+    for what, n in counts.items():
+        where = f" (first at {escape(first[what])})" if what in first else ""
+        console.print(f"[yellow]Rows left out: {n:,} with {escape(what[5:])}{where}.[/]", soft_wrap=True)
+
+
+def show_summary(learner: Learner, console: Console) -> None:
+    """The columns as the model knows them, and its parts."""
+    model, monitor = learner.model, learner.monitor
+    names = learner.columns or [f"column{i}" for i in range(model.n_features_in_)]
+    moments = moments_of(model)
+    table = Table("column", "mean", "std", "gaps", title=f"{len(names)} columns, {monitor.n_rows:,} rows")
+    gaps = (f"{n / monitor.n_rows:.1%}" for n in monitor.n_gaps)
+    for i, (name, share) in enumerate(itertools.islice(zip(names, gaps, strict=True), _SHOWN_NAMES)):
+        values = ("", "") if moments is None else (number(moments[0][i]), number(moments[1][i]))
+        table.add_row(escape(name), *values, share)
+    show_table(table, console)
+    if len(names) > _SHOWN_NAMES:
+        console.print(f"and {len(names) - _SHOWN_NAMES} columns more")
+    show_parts(model, names, console)
+
+
+def moments_of(model: Any) -> tuple[Array, Array] | None:
+    """Mean and standard deviation of each column; None for a model of something else."""
+    if hasattr(type(model), "weights_"):
+        weights, means, covariances = model.weights_, model.means_, model.covariances_
+        variances = covariances if covariances.ndim == 2 else np.diagonal(covariances, axis1=1, axis2=2)
+        centre = weights @ means
+        return centre, np.sqrt(weights @ (variances + (means - centre) ** 2))
+    if hasattr(type(model), "mean_"):
+        return model.mean_, np.sqrt(np.diagonal(model.get_covariance()))
+    return None
+
+
+def show_parts(model: Any, names: list[str], console: Console) -> None:
+    """The heaviest components of a mixture, or the axes of a PCA."""
+    shown = names[:_SHOWN_COLUMNS]
+    if hasattr(type(model), "weights_"):
+        weights, means = model.weights_, model.means_
+        title = f"The heaviest of {len(weights)} components: their means"
+        table = Table("weight", *map(escape, shown), title=title)
+        for k in np.argsort(-weights)[:_SHOWN_COMPONENTS]:
+            table.add_row(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown))))
+    elif hasattr(type(model), "components_"):
+        table = Table("share of variance", *map(escape, shown), title="Principal axes")
+        for share, axis in zip(model.explained_variance_ratio_, model.components_, strict=True):
+            table.add_row(f"{share:.1%}", *(number(axis[j]) for j in range(len(shown))))
+    else:
+        console.print(f"\n{type(model).__name__} with {model.n_components_} components.")
+        return
+    show_table(table, console)
+
+
+def suggest(asked: Any, learner: Learner, console: Console) -> None:
+    """Say what to try next."""
+    lines = []
+    if asked.model_file is None:
+        lines.append("add [bold]--model-file machine.evl[/] to keep what was learned")
+    else:
+        lines += _questions(escape(asked.model_file), learner)
+    if asked.report is None:
+        lines.append("add [bold]--report machine.html[/] for pictures of the run")
+    if asked.state is not None:
+        lines.append(f"[bold]everlearn serve --state {escape(asked.state)}[/] for the live page")
+    if asked.demo:
+        lines.append("[bold]everlearn learn --demo --seed 7[/] for another machine")
+        lines.append("[bold]everlearn learn FILE.csv --model-file FILE.evl[/] for your own")
+    console.print("\nTo try next:")
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _questions(model_file: str, learner: Learner) -> list[str]:
+    lines = [f"[bold]everlearn show {model_file}[/]"]
+    names = learner.columns or []
+    moments = moments_of(learner.model)
+    if len(names) > 1 and moments is not None and hasattr(learner.model, "condition"):
+        given = f"{escape(names[0])}={number(moments[0][0])}"
+        lines.append(f"[bold]everlearn ask {model_file} --given {given} --predict {escape(names[1])}[/]")
+    return lines

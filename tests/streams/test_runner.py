@@ -1,0 +1,252 @@
+"""The runner: every row once, whatever fails on the way."""
+
+import errno
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
+from everlearn.errors import InputError, SourceLostError
+from everlearn.streams import runner as runners
+from everlearn.streams.columns import Columns
+from everlearn.streams.learner import Learner
+from everlearn.streams.outputs import Outputs
+from everlearn.streams.records import BadRow
+from everlearn.streams.runner import Runner
+from everlearn.streams.source import Batch, IteratorSource, Source
+from everlearn.streams.store import Store
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(1200, 2))
+X[900] = 40.0
+X[rng.random(X.shape) < 0.03] = np.nan
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "run.db") as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(runners, "_FIRST_WAIT", 0.01)
+
+
+def source(**options):
+    return IteratorSource(lambda: np.split(X, range(100, 1200, 100)), **options)
+
+
+def learner(store, name="model"):
+    return Learner(IncrementalGaussianMixture(), store=store, name=name, columns=["a", "b"])
+
+
+class Troubled(Source):
+    """Batches of ten rows in which now and then something goes wrong, each time once."""
+
+    columns = Columns(["a", "b"], {})
+    place = "trouble"
+
+    def __init__(self, lost=(), bad=()):
+        self.lost, self.bad = set(lost), set(bad)
+        self.acknowledged = []
+
+    def batches(self, position=None):
+        for start in range(0 if position is None else position["row"], len(X), 10):
+            if start in self.lost:
+                self.lost.discard(start)
+                raise SourceLostError("trouble cannot be reached.")
+            bad = [BadRow(f"row {start}", "text", "?")] if start in self.bad else []
+            yield Batch(X[start : start + 10], None, bad, {"row": start + 10})
+
+    def acknowledge(self, position):
+        self.acknowledged.append(position["row"])
+
+
+def reference(store):
+    Runner(source(), learner(store, "reference")).run()
+    return store.model_bytes("reference")
+
+
+def test_a_source_is_learned_to_its_end(store):
+    run = Runner(source(), learner(store))
+    run.run()
+    model = IncrementalGaussianMixture()
+    for part in np.split(X, range(100, 1200, 100)):
+        model.partial_fit(part)
+    np.testing.assert_array_equal(store.load("model").score_samples(X), model.score_samples(X))
+    assert run.n_learned == store.totals("model")["rows"] == 1200
+    assert store.position("model") == {"source": {"row": 1200}, "skip": 0, "sinks": {}}
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=6))
+def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):
+    with Store(tmp_path_factory.mktemp("runs") / "run.db") as store:
+        for n in pieces:
+            Runner(source(), learner(store), n_rows=n).run()
+        Runner(source(), learner(store)).run()
+        model = store.load("model")
+        whole = IncrementalGaussianMixture().partial_fit(X)
+        assert model.n_samples_seen_ == store.totals("model")["rows"] == 1200
+        np.testing.assert_allclose(model.score_samples(X), whole.score_samples(X), rtol=1e-8)
+
+
+def test_a_lost_source_is_waited_for(store):
+    said = []
+    run = Runner(Troubled(lost=[0, 50, 700, 710]), learner(store), say=said.append)
+    run.run()
+    assert run.n_learned == 1200
+    kinds = [event.kind for event in store.events("model") if event.kind.startswith("source")]
+    assert kinds == ["source lost", "source back"] * 4
+    assert len(said) == len(kinds)
+    assert "Waiting" in said[0]
+    whole = Learner(IncrementalGaussianMixture(), store=store, name="whole")
+    Runner(Troubled(), whole).run()
+    np.testing.assert_array_equal(store.load("model").score_samples(X), whole.model.score_samples(X))
+
+
+def test_patience_ends(store):
+    class Gone(Troubled):
+        def batches(self, position=None):
+            raise SourceLostError("gone for good.")
+
+    started = time.monotonic()
+    with pytest.raises(SourceLostError, match="gone for good"):
+        Runner(Gone(), learner(store), patience=0.2).run()
+    assert time.monotonic() - started < 5
+    assert store.events("model")[-1].kind == "source lost"
+
+
+def test_a_full_disk_is_waited_for(store, monkeypatch):
+    commit, failures, said = store.commit, [3], []
+
+    def full(*arguments, **options):
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(store, "commit", full)
+    Runner(source(), learner(store), commit_seconds=0.0, say=said.append).run()
+    assert store.totals("model")["rows"] == 1200
+    assert "No space left" in said[0]
+    assert any(event.kind == "waiting for the disk" for event in store.events("model"))
+    failures[0] = 10**9
+    with pytest.raises(OSError, match="No space left"):
+        Runner(source(), Learner(IncrementalGaussianMixture(), store=store, name="other"), patience=0.1).run()
+
+
+def test_bad_rows_are_kept_and_never_stop_a_run_unless_it_is_strict(store):
+    run = Runner(Troubled(bad=[20, 400]), learner(store))
+    run.run()
+    assert run.n_bad == store.totals("model")["bad rows"] == 2
+    assert [row.place for row in store.bad_rows("model")] == ["row 20", "row 400"]
+    with pytest.raises(InputError, match=r"row 20: text: '\?'\. Without --strict"):
+        Runner(Troubled(bad=[20, 400]), learner(store, "strict"), strict=True).run()
+
+
+def test_a_stopped_run_commits_what_it_learned(store):
+    run = Runner(source(), learner(store))
+    run.watch = lambda batch, seen: run.stop.set() if run.n_learned >= 300 else None
+    run.run()
+    assert store.load("model").n_samples_seen_ == 300
+    Runner(source(), learner(store)).run()
+    assert store.model_bytes("model") == reference(store)
+
+
+def test_a_live_source_commits_when_nothing_comes(store):
+    quiet, seen = threading.Event(), []
+
+    def batches():
+        yield X[:100]
+        quiet.wait(5)
+
+    run = Runner(IteratorSource(batches, names=["a", "b"]), learner(store), commit_seconds=3600)
+
+    def watch(batch, foresight):
+        if batch is None and store.entry("model"):
+            seen.append(store.entry("model").n_rows)
+            quiet.set()
+
+    run.watch = watch
+    run.run()
+    assert seen[0] == 100
+
+
+def test_sources_that_cannot_be_read_again_are_committed_batch_by_batch_and_acknowledged(store):
+    troubled = Troubled()
+    troubled.replayable = False
+    Runner(troubled, learner(store), commit_seconds=3600).run()
+    assert troubled.acknowledged == [*range(10, 1201, 10), 1200]
+
+
+def outputs_of(tmp_path, learner, ending):
+    addresses = {kind: str(tmp_path / f"{kind}{ending}") for kind in ("scores", "imputations", "changes", "novelties")}
+    positions = (learner.position or {}).get("sinks")
+    return Outputs(addresses, ["a", "b"], learner.model, resumable=True, positions=positions)
+
+
+def test_outputs_tell_what_was_seen(store, tmp_path):
+    seen = []
+    run = learner(store)
+    outputs = outputs_of(tmp_path, run, ".csv")
+    Runner(source(), run, outputs=outputs, watch=lambda batch, foresight: seen.append(foresight)).run()
+    outputs.close()
+    scores = np.genfromtxt(tmp_path / "scores.csv", delimiter=",", names=True, dtype=None, encoding=None)
+    np.testing.assert_array_equal(scores["row"], np.arange(1200))
+    np.testing.assert_array_equal(scores["log_density"], np.concatenate([f.log_density for f in seen]))
+    novel = np.concatenate([f.novel for f in seen])
+    np.testing.assert_array_equal(scores["novel"], novel)
+    filled = np.genfromtxt(tmp_path / "imputations.csv", delimiter=",", names=True)
+    assert np.isfinite(filled["a"]).all()
+    known = ~np.isnan(X[:, 0])
+    np.testing.assert_array_equal(filled["a"][known], X[known, 0])
+    novelties = np.genfromtxt(tmp_path / "novelties.csv", delimiter=",", names=True)
+    assert 900 in novelties["row"]
+    np.testing.assert_array_equal(novelties["row"], np.flatnonzero(novel))
+    changes = (tmp_path / "changes.csv").read_text().splitlines()[1:]
+    assert [int(line.split(",")[0]) for line in changes] == [row for f in seen for row in f.changes]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, ending):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = learner(store, "whole")
+    outputs = outputs_of(tmp_path / "whole", whole, ending)
+    Runner(source(), whole, outputs=outputs).run()
+    for n in (130, 500, None):
+        run = learner(store, "parts")
+        outputs = outputs_of(tmp_path / "parts", run, ending)
+        Runner(source(), run, outputs=outputs, n_rows=n).run()
+        doomed = Batch(X[:50], None, [], {})
+        outputs.write(doomed, run.monitor.learn(doomed.X), run.model)  # what a crash before the commit leaves
+        outputs.flush()
+        outputs.close()
+    run = learner(store, "parts")
+    outputs_of(tmp_path / "parts", run, ending).flush()
+    for kind in ("scores", "novelties", "changes", "imputations"):
+        found, expected = (_records(tmp_path / folder / f"{kind}{ending}") for folder in ("parts", "whole"))
+        assert len(found) == len(expected), kind
+        assert [record[0] for record in found] == [record[0] for record in expected]
+
+
+def _records(path):
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        files = sorted(path.glob("part-*.parquet"))
+        return [tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist()]
+    lines = path.read_text().splitlines()
+    if path.suffix == ".jsonl":
+        return [line.split(",") for line in lines]
+    return [line.split(",") for line in lines]
+
+
+def test_a_model_without_gaps_to_fill_says_so(tmp_path):
+    with pytest.raises(InputError, match="cannot fill gaps"):
+        Outputs({"imputations": str(tmp_path / "x.csv")}, ["a"], IncrementalGaussianMixtureClassifier())
