@@ -14,7 +14,7 @@ help:
 	@echo "make lint | types | docs | bench | wheel | test-nojit | test-torch | ci | clean"
 
 run: .venv/.installed
-	$(BIN)/everlearn learn --demo --model-file demo.evl
+	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
 
 test: .venv/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
@@ -52,7 +52,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .venv build dist docs/_build docs/generated docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.evl
+	rm -rf .venv build dist docs/_build docs/generated docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.evl demo.html
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
@@ -63,7 +63,7 @@ clean:
 
 .venv/.installed: .venv/.made pyproject.toml
 	@echo "installing into .venv; the first time takes a minute or two"
-	$(PIP) -e .
+	$(PIP) -e '.[plot]'
 	@touch $@
 
 .venv/.test: .venv/.made pyproject.toml

@@ -11,7 +11,15 @@ import everlearn
 
 COMMANDS = {
     "learn": "Learn a model from a stream.",
+    "score": "Score rows: log-density and p-value, or predictions.",
+    "impute": "Fill the gaps in rows.",
+    "ask": "Ask for columns, given others.",
+    "show": "Show what is in a model or state file.",
+    "merge": "Merge models that were learned apart.",
+    "reduce": "Make a mixture smaller.",
     "serve": "Serve models over HTTP, with a live page.",
+    "bench": "Measure how fast this machine learns.",
+    "doctor": "Show what is installed, and whether it works.",
 }
 _EXAMPLES = """
 Examples:
@@ -19,13 +27,17 @@ Examples:
 \b
   everlearn learn --demo
   everlearn learn sensors.csv --model-file machine.evl
-  everlearn learn sensors.csv --columns 'temp*,rpm' --rows 100000
+  everlearn learn sensors.csv --follow --state run.db
+  everlearn ask machine.evl --given temp=21,rpm=900 --predict torque
+  everlearn score machine.evl new.csv --alarm 1e-6 > scores.csv
 
 \b
 Exit status:
   0  done
   1  the data, a model file or a place on the disk cannot be used; the message says why
   2  wrong usage
+  3  score --alarm: rows were found
+  4  a broker cannot be reached, or the disk is full: try again later; with --state nothing is lost
 """
 
 

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -14,7 +15,7 @@ from rich.table import Table
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import InvalidParameterError
 
-from everlearn.errors import EverlearnError, SourceLostError
+from everlearn.errors import EverlearnError, InputError, SourceLostError
 
 FOUND, TRY_LATER = 3, 4  # exit statuses beside 0, 1 and 2
 
@@ -64,3 +65,37 @@ def show_table(table: Table, console: Console) -> None:
     table.title_justify = "left"
     console.print()
     console.print(table)
+
+
+def load_model(path: str, name: str | None = None) -> Any:
+    """A model from a model file, or by its name from a state file."""
+    from everlearn.estimators.persistence import load
+    from everlearn.streams.store import Store
+
+    with open(path, "rb") as file:
+        is_state = file.read(16) == b"SQLite format 3\0"
+    if not is_state:
+        return load(path)
+    with Store(path, create=False) as store:
+        names = [entry.name for entry in store.models()]
+        return store.load(name or (names[0] if len(names) == 1 else "model"))
+
+
+def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Any]:
+    """Batches of files with the columns of a model."""
+    from everlearn.streams.opening import open_source
+
+    model._check_started()
+    names = getattr(model, "feature_names_in_", None)
+    with open_source(sources, columns=None if names is None else list(map(str, names)), stop_at_end=True) as source:
+        if len(source.columns.names) != model.n_features_in_:
+            raise InputError(
+                f"{source.place} has {len(source.columns.names)} columns of numbers, the model {model.n_features_in_}."
+            )
+        yield from source.batches()
+
+
+def say_bad_rows(counts: dict[str, int]) -> None:
+    """Say on standard error how many rows were left out."""
+    for reason, n in counts.items():
+        click.echo(f"Rows left out: {n:,} with {reason}.", err=True)
