@@ -46,7 +46,7 @@ def test_a_block_creates_and_prunes():
     settings = settings_for(20, **CASES["creating and pruning"])
     rows = Rows(X, np.ones(64), np.empty(64), np.empty(64))
     matrices = HOST.adopt(start.precisions)
-    after, progress = block.learn_block(start, HOST, matrices, rows, settings, float(settings.thresholds[20]))
+    after, progress = block.learn_block(start, HOST, matrices, rows, rows.X, settings, float(settings.thresholds[20]))
     born = (rows.distance[: progress.rows] >= settings.thresholds[20]).sum()
     ended = start.n_components + born - after.n_components
     assert progress.rows > 32
@@ -136,7 +136,9 @@ def test_a_refused_row_leaves_the_state_as_it_was():
     X = rows_from(rng, start, 20)
     X[0] = 1e30
     rows = Rows(X, np.ones(20), np.empty(20), np.empty(20))
-    after, progress = block.learn_block(start, HOST, HOST.adopt(start.precisions), rows, settings_for(4), np.inf)
+    after, progress = block.learn_block(
+        start, HOST, HOST.adopt(start.precisions), rows, rows.X, settings_for(4), np.inf
+    )
     assert progress.rows == 0
     for array, before in zip(after, kept, strict=True):
         np.testing.assert_array_equal(array, before)
@@ -234,7 +236,9 @@ def test_screens_pass_over_most_components_of_a_separated_mixture():
     rows = Rows(X, np.ones(256), np.empty(256), np.empty(256))
     bounds = screen.empty(np.zeros(16), len(start.counts))
     screen.describe(bounds, start.means, start.precisions, np.arange(30))
-    _, progress = block.learn_block(start, HOST, HOST.adopt(start.precisions), rows, settings_for(16), np.inf, bounds)
+    _, progress = block.learn_block(
+        start, HOST, HOST.adopt(start.precisions), rows, rows.X, settings_for(16), np.inf, bounds
+    )
     assert progress.rows == 256
     assert progress.met < 0.1
 

@@ -48,6 +48,7 @@ class Block(NamedTuple):
     """A block of rows on its way into a state."""
 
     X: Array
+    rows: Any  # X on the device
     state: MixtureState
     device: Device
     matrices: Any
@@ -71,10 +72,10 @@ class Progress(NamedTuple):
 
 
 def learn_block(
-    state: MixtureState, device: Device, matrices: Any, rows: Rows, settings: Settings, threshold: float,
-    screen: Screen | None = None,
+    state: MixtureState, device: Device, matrices: Any, rows: Rows, on_device: Any, settings: Settings,
+    threshold: float, screen: Screen | None = None,
 ) -> tuple[MixtureState, Progress]:  # fmt: skip
-    """Learn rows as one block. A row that would need more room or care than the block has ends it early.
+    """Learn rows, which are `on_device`, as one block. A row that needs more room or care than it has ends it early.
 
     The arrays of `state` are used up: go on with those of the result.
     """
@@ -83,7 +84,7 @@ def learn_block(
     lower, near = _near(state, rows, screen)
     meetings = _meetings(near, births) if screen else _all_meet(K, b, births)
     thinness = (device.diagonals(matrices, K) * settings.initial_variance).max(axis=1, initial=0.0)
-    block = Block(rows.X, state, device, matrices, meetings, _members(state, thinness, births))
+    block = Block(rows.X, on_device, state, device, matrices, meetings, _members(state, thinness, births))
     stacks = [_project(block, which) for which in _stacks(block, together=screen is None)]
     meetings.origin[:] = meetings.diagonal
     done, n = kernels.learn_block(
@@ -158,18 +159,17 @@ def _stacks(block: Block, *, together: bool) -> list[slice]:
     """Components to be worked on together: one by one where they meet different rows."""
     K = block.state.n_components
     if together:
-        return block.device.stacks(K, block.X.shape[1])
+        return block.device.stacks(K, *block.X.shape)
     return [slice(j, j + 1) for j in np.flatnonzero(block.meetings.size[:K]).tolist()]
 
 
-def _met(block: Block, which: slice, used: NDArray[np.intp] | None = None) -> Array:
-    """The rows that some components meet, the same for all of them, or a choice of these rows."""
+def _met(block: Block, which: slice, used: NDArray[np.intp] | None = None) -> Any:
+    """The rows that some components meet, the same for all of them, or a choice of these rows; on the device."""
     first, m = block.meetings.first[which.start], block.meetings.size[which.start]
     if m == len(block.X):
-        return block.X if used is None else block.X[used]
+        return block.rows if used is None else block.device.take(block.rows, used)
     rows = block.meetings.rows[first : first + m]
-    met: Array = block.X[rows if used is None else rows[used]]
-    return met
+    return block.device.take(block.rows, rows if used is None else rows[used])
 
 
 def _matrices(meetings: Meetings, which: slice) -> tuple[Array, Array]:
@@ -200,7 +200,7 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
         return
     Y, X = stack.Y, _met(block, which, None if len(used) == R.shape[1] else used)
     if len(used) < R.shape[1]:
-        R, Y, gains = R.take(used, axis=1).take(used, axis=2), Y.take(used, axis=1), gains[:, used]
+        R, Y, gains = R.take(used, axis=1).take(used, axis=2), device.take(Y, used), gains[:, used]
     learned, share = gains > 0.0, block.members.share[which]
     kernels.isolate(R, learned)
     means[slots] += device.combine(share[:, None] * gains, device.deviations(X, means[slots]))

@@ -15,6 +15,7 @@ from scipy.linalg import blas
 from everlearn.kernels import linalg as kernels
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.integer[Any]]
 
 # From this many columns on, the products of one component are long enough for a BLAS call each.
 LARGE = 96
@@ -26,6 +27,7 @@ class Device(Protocol):
     """The operations of the block algorithm. `which` is a slice of components."""
 
     root_unit: float  # square root of the rounding unit of its products
+    screens: bool  # whether it pays to leave out components that cannot matter to a row
 
     def adopt(self, precisions: Array) -> Any:
         """Take precision matrices in. The array may be changed; `release` makes it valid again."""
@@ -39,8 +41,8 @@ class Device(Protocol):
     def upper(self, matrices: Any) -> Array:
         """The matrices as a NumPy array whose upper triangles are valid."""
 
-    def stacks(self, n: int, D: int) -> list[slice]:
-        """How n components are best taken together."""
+    def stacks(self, n: int, b: int, D: int) -> list[slice]:
+        """How n components are best taken together for b rows."""
 
     def place(self, matrices: Any, j: int, precision: Array) -> None:
         """Lambda_j is diagonal with the given precision of each column."""
@@ -48,7 +50,13 @@ class Device(Protocol):
     def move(self, matrices: Any, source: int, target: int) -> None:
         """Lambda_target is what Lambda_source is."""
 
-    def deviations(self, X: Array, means: Array) -> Any:
+    def rows(self, X: Array) -> Any:
+        """Take in the rows of the blocks to come; `part(start, stop)` of the answer is one block."""
+
+    def take(self, X: Any, rows: Indices) -> Any:
+        """Some rows of a block, or of each matrix in a stack."""
+
+    def deviations(self, X: Any, means: Array) -> Any:
         """E = X - mu for each mean."""
 
     def project(self, matrices: Any, which: slice, E: Any) -> Any:
@@ -56,6 +64,9 @@ class Device(Protocol):
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y', into a NumPy array; its upper triangle is enough."""
+
+    def squares(self, E: Any, Y: Any) -> Array:
+        """Squared distances, the diagonals of E Y', as a NumPy array (k, m)."""
 
     def combine(self, coefficients: Array, E: Any) -> Array:
         """Sum of the rows of E with coefficients (k, m), as a NumPy array (k, D)."""
@@ -74,10 +85,21 @@ class HostMatrices(NamedTuple):
     half: NDArray[np.bool_]
 
 
+class HostRows(NamedTuple):
+    """Rows in memory."""
+
+    X: Array
+
+    def part(self, start: int, stop: int) -> Array:
+        """Consecutive rows."""
+        return self.X[start:stop]
+
+
 class Host:
     """This machine's memory and BLAS."""
 
     root_unit = 1e-8
+    screens = True
 
     def adopt(self, precisions: Array) -> HostMatrices:
         """Work on the array itself."""
@@ -98,7 +120,7 @@ class Host:
         """The array itself."""
         return matrices.precisions
 
-    def stacks(self, n: int, D: int) -> list[slice]:
+    def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """All together where one matrix is too small to keep BLAS busy, else one by one."""
         return [slice(j, j + 1) for j in range(n)] if D >= LARGE else [slice(0, n)] if n > 0 else []
 
@@ -111,6 +133,14 @@ class Host:
         """Copy one matrix over another."""
         matrices.precisions[target] = matrices.precisions[source]
         matrices.half[target] = matrices.half[source]
+
+    def rows(self, X: Array) -> HostRows:
+        """The rows themselves."""
+        return HostRows(X)
+
+    def take(self, X: Array, rows: Indices) -> Array:
+        """Some rows of a block."""
+        return X.take(rows, axis=-2)
 
     def deviations(self, X: Array, means: Array) -> Array:
         """E = X - mu."""
@@ -132,6 +162,11 @@ class Host:
         """P = 1 + E Y'."""
         np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
         P += 1.0
+
+    def squares(self, E: Array, Y: Array) -> Array:
+        """Squared distances."""
+        d2: Array = np.einsum("kmd,kmd->km", E, Y)
+        return d2
 
     def combine(self, coefficients: Array, E: Array) -> Array:
         """Sums of rows."""

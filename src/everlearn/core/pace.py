@@ -63,5 +63,7 @@ def marginal_pays(D: int, K: int, gaps: int, rows: int) -> bool:
 
 
 def leg(D: int, K: int) -> int:
-    """Rows to learn one by one before the question is asked again."""
+    """Rows to learn one by one before the question is asked again: the first alone, if its component is for blocks."""
+    if K == 0 and choose(D, 1) != Method.ROWS:
+        return 1
     return max(16, int(LEG / costs(D, max(K, 1), 1.0)[Method.ROWS]))

@@ -68,7 +68,7 @@ def learn_some(
     if choose(D, K) == Method.ROWS:
         return *learn_singly(state, rows, row, min(stop, row + leg(D, K)), settings, thresholds), view
     view = outlook(rows, row) if view is None else view
-    method, stop = _method(view, rows, row, stop, K)
+    method, stop = _method(view, rows, row, stop, K, device)
     if method == Method.ROWS:
         state, outcome = learn_singly(state, rows, row, stop, settings, thresholds)
     elif method == Method.MARGINAL:
@@ -82,6 +82,8 @@ def learn_some(
 
 def outlook(rows: Rows, row: int) -> Outlook:
     """The stretches of rows with the same gaps that are long enough for a block."""
+    if not np.isnan(rows.X[row:] @ np.ones(rows.X.shape[1])).any():
+        return Outlook(np.array([row]), np.array([len(rows.X)]), row, row, HOLD)
     gaps = np.isnan(rows.X[row:])
     changes = row + 1 + np.flatnonzero((gaps[1:] != gaps[:-1]).any(axis=1))
     ends = np.concatenate([[row], changes, [len(rows.X)]])
@@ -89,7 +91,7 @@ def outlook(rows: Rows, row: int) -> Outlook:
     return Outlook(ends[:-1][long], ends[1:][long], row, row, HOLD)
 
 
-def _method(view: Outlook, rows: Rows, row: int, stop: int, K: int) -> tuple[Method, int]:
+def _method(view: Outlook, rows: Rows, row: int, stop: int, K: int, device: Device) -> tuple[Method, int]:
     """How to learn, and up to which row."""
     i = int(np.searchsorted(view.stops, row, side="right"))
     start = max(view.blocks_from, int(view.starts[i]) if i < len(view.starts) else stop)
@@ -101,8 +103,10 @@ def _method(view: Outlook, rows: Rows, row: int, stop: int, K: int) -> tuple[Met
         pays = observed > 0 and marginal_pays(D, K, D - observed, stop - row)
         return Method.MARGINAL if pays else Method.ROWS, stop
     near = row >= view.near_from
-    method = choose(D, K, None if near else 1.0, near=near)
-    return method, stop if near else min(stop, view.near_from)
+    if device.screens and not near:
+        stop = min(stop, view.near_from)
+    near = near and device.screens
+    return choose(D, K, None if near else 1.0, near=near), stop
 
 
 def _revised(view: Outlook, outcome: Outcome) -> Outlook:
@@ -196,10 +200,12 @@ def _learn_blocks(
 ) -> tuple[MixtureState, Outcome]:  # fmt: skip
     D, matrices = rows.X.shape[1], device.adopt(state.precisions)
     bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
+    start, on_device = row, device.rows(rows.X[row:stop])
     length, longest, status = FIRST_ROWS, block_rows(D, method), kernels.DONE
     while row < stop and status == kernels.DONE:
-        part = rows.part(row, min(stop, row + length))
-        state, progress = learn_block(state, device, matrices, part, settings, threshold, bounds)
+        end = min(stop, row + length)
+        part, sent = rows.part(row, end), on_device.part(row - start, end - start)
+        state, progress = learn_block(state, device, matrices, part, sent, settings, threshold, bounds)
         row += progress.rows
         length = min(2 * length, longest) if progress.rows == len(part.X) else FIRST_ROWS
         if progress.rows == 0:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.core.conditional import log_sum_exp
-from everlearn.core.device import HOST, LARGE
+from everlearn.core.device import HOST, LARGE, Device
 from everlearn.core.gaussian import LOG_2PI
 from everlearn.core.marginals import marginal
 from everlearn.core.mixture import patterns
@@ -32,13 +32,13 @@ MIN_ROWS = 16
 CHUNK = 1 << 20
 
 
-def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = False) -> Answers:
+def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = False, device: Device = HOST) -> Answers:
     """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for."""
     D, diagonal = X.shape[1], state.precisions.ndim == 2
     if len(X) < MIN_ROWS or diagonal:
         return _ask_singly(state, X, log_scale, posteriors)
-    if not np.isnan(X).any():
-        return _ask_complete(state, X, log_scale, posteriors)
+    if not np.isnan(X @ np.ones(D)).any():
+        return _ask_complete(state, X, log_scale, posteriors, device)
     answers = _room(state, len(X), posteriors)
     rest = []
     for observed, rows in patterns(X):
@@ -46,7 +46,8 @@ def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = F
         if part is None:
             rest.append(rows)
         else:
-            _put(answers, rows, _ask_complete(part, X[np.ix_(rows, observed)], log_scale[observed], posteriors))
+            some = _ask_complete(part, X[np.ix_(rows, observed)], log_scale[observed], posteriors, device)
+            _put(answers, rows, some)
     if rest:
         rows = np.concatenate(rest)
         _put(answers, rows, _ask_singly(state, X[rows], log_scale, posteriors))
@@ -80,12 +81,12 @@ def _ask_singly(state: MixtureState, X: Array, log_scale: Array, posteriors: boo
     return answers
 
 
-def _ask_complete(state: MixtureState, X: Array, log_scale: Array, posteriors: bool) -> Answers:
+def _ask_complete(state: MixtureState, X: Array, log_scale: Array, posteriors: bool, device: Device) -> Answers:
     """The answers for rows without gaps."""
     D, K = X.shape[1], state.n_components
     if D < LARGE or len(X) < MIN_ROWS:
         return _ask_singly(state, X, log_scale, posteriors)
-    d2 = squared_distances(state, X)
+    d2 = squared_distances(state, X, device)
     heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI)
     joint = heights - 0.5 * d2
     density = log_sum_exp(joint)
@@ -93,15 +94,15 @@ def _ask_complete(state: MixtureState, X: Array, log_scale: Array, posteriors: b
     return density - np.log(state.counts[:K].sum()) - log_scale.sum(), d2.min(axis=1), posterior
 
 
-def squared_distances(state: MixtureState, X: Array) -> Array:
+def squared_distances(state: MixtureState, X: Array, device: Device = HOST) -> Array:
     """(x - mu_j)' Lambda_j (x - mu_j), (n, K), as matrix products."""
     K, (n, D) = state.n_components, X.shape
     d2 = np.empty((n, K))
-    matrices, step = HOST.adopt(state.precisions), max(MIN_ROWS, CHUNK // D)
+    matrices, step = device.adopt(state.precisions), max(MIN_ROWS, CHUNK // D)
     for start in range(0, n, step):
-        rows = slice(start, start + step)
-        for j in range(K):
-            E = HOST.deviations(X[rows], state.means[j : j + 1])
-            Y = HOST.project(matrices, slice(j, j + 1), E)
-            d2[rows, j] = np.einsum("nd,nd->n", E[0], Y[0])
+        part = slice(start, start + step)
+        rows = device.rows(X[part]).part(0, len(X[part]))
+        for which in device.stacks(K, len(X[part]), D):
+            E = device.deviations(rows, state.means[which])
+            d2[part, which] = device.squares(E, device.project(matrices, which, E)).T
     return d2

@@ -231,7 +231,9 @@ class StreamEstimator(BaseEstimator):
         if self._is_started() and other._is_started():
             self._check_same_columns(other)
         for name, value in self.get_params(deep=False).items():
-            if name not in ("verbose", "random_state") and not _equal(value, other.get_params(deep=False)[name]):
+            if name not in ("verbose", "random_state", "device") and not _equal(
+                value, other.get_params(deep=False)[name]
+            ):
                 raise MergeError(
                     f"The models were made with different parameters: {name}={value!r} and "
                     f"{name}={other.get_params(deep=False)[name]!r}. Merge models with the same parameters."

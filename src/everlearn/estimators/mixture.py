@@ -104,6 +104,10 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         A row farther from all components than this share of their own rows would be is recorded as a novelty.
     change_detector : PageHinkley, optional
         The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
+    device : None or str, default=None
+        Where the matrices of large batches live: None, this machine's memory and BLAS; or a device of torch's, such as
+        "cuda" (needs the extra `torch`). Diagonal covariances, rows with gaps and single rows are always worked on
+        here, and so is forgetting="adaptive". Answers are the same up to rounding.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample` and `sample_columns`.
     verbose : int, default=0
@@ -168,6 +172,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         "second_look": ["boolean"],
         "novelty_level": [Interval(Real, 0, 1, closed="neither")],
         "change_detector": [None, PageHinkley],
+        "device": [None, str],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -189,6 +194,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         second_look: bool = False,
         novelty_level: float = 1e-4,
         change_detector: PageHinkley | None = None,
+        device: str | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -206,6 +212,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         self.second_look = second_look
         self.novelty_level = novelty_level
         self.change_detector = change_detector
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -326,6 +333,8 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             _check_prune(self.prune)
         if self.change_detector is not None:
             change.check(self.change_detector, "change_detector")
+        if self.device is not None and self.dtype != "float64":
+            raise InputError(f"device={self.device!r} works in float64; got dtype={self.dtype!r}.")
 
     def _warmup_rows(self, D: int) -> int:
         return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
@@ -381,6 +390,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
+        self._device()
         weights = np.ones(len(X)) if weights is None else weights
         self._cache_.clear()
         if self._warmup_ is None:
@@ -410,10 +420,25 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             self._bank_, info = adaptive.learn(self._bank_, rows, weights, constants.settings)
             self._state_ = adaptive.answering(self._bank_)._replace(n_rows=first_row + len(rows))
         else:
-            device = SINGLE if self.dtype == "float32" else HOST
-            self._state_, info = incremental.learn(self._state_, rows, weights, constants.settings, device)
+            self._state_, info = self._learn_on_device(rows, weights, constants.settings)
         self._watch(rows, info, first_row)
         return info.log_density
+
+    def _learn_on_device(self, rows: Array, weights: Array, settings: Settings) -> tuple[MixtureState, Info]:
+        """Learn where `device` says. A device can fail in the middle, for want of memory: then nothing is learned."""
+        device = self._device()
+        if device is HOST:
+            here = SINGLE if self.dtype == "float32" else HOST
+            return incremental.learn(self._state_, rows, weights, settings, here)
+        spare = incremental.with_arrays(self._state_, np.copy)
+        try:
+            return incremental.learn(self._state_, rows, weights, settings, device)
+        except RuntimeError as error:
+            self._state_ = spare
+            raise InputError(
+                f"device={self.device!r} failed ({str(error).splitlines()[0]}). Nothing of this batch was learned. A "
+                "smaller max_components or smaller batches need less of its memory; device=None needs none."
+            ) from error
 
     def _watch(self, rows: Array, info: Info, first_row: int) -> None:
         constants = self._constants_

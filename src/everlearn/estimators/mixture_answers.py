@@ -11,7 +11,9 @@ from sklearn.utils import check_random_state
 
 from everlearn.core import incremental, scoring
 from everlearn.core import mixture as mixtures
+from everlearn.core.device import HOST, Device
 from everlearn.core.incremental import MixtureState
+from everlearn.core.torch_device import torch_device
 from everlearn.errors import InputError
 from everlearn.estimators.conditioning import LIMIT as LIMIT
 from everlearn.estimators.conditioning import MixtureConditioning
@@ -28,6 +30,7 @@ class MixtureAnswers(MixtureConditioning):
 
     if TYPE_CHECKING:
         n_features_in_: int
+        device: str | None
         random_state: Any
 
         def _answer(self) -> tuple[MixtureState, Constants]: ...
@@ -51,7 +54,7 @@ class MixtureAnswers(MixtureConditioning):
             Log-densities.
         """
         rows, state, constants = self._question(X)
-        return scoring.ask(state, rows, constants.log_scale)[0]
+        return scoring.ask(state, rows, constants.log_scale, device=self._device())[0]
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows.
@@ -87,10 +90,13 @@ class MixtureAnswers(MixtureConditioning):
             p-values; 1 for a row without any observed column.
         """
         rows, state, constants = self._question(X)
-        distance = scoring.ask(state, rows, constants.log_scale)[1]
+        distance = scoring.ask(state, rows, constants.log_scale, device=self._device())[1]
         observed = (~np.isnan(rows)).sum(axis=1)
         p_values: Array = np.where(observed > 0, chdtrc(np.maximum(observed, 1), np.maximum(distance, 0.0)), 1.0)
         return p_values
+
+    def _device(self) -> Device:
+        return HOST if self.device is None else torch_device(self.device)
 
     def _question(self, X: ArrayLike) -> tuple[Array, MixtureState, Constants]:
         self._check_started()
@@ -117,7 +123,7 @@ class MixtureAnswers(MixtureConditioning):
         rows = self._check_X(X)
         state, constants = self._readout()
         rows = to_internal(rows, constants.inverse_scale, LIMIT)
-        return scoring.ask(state, rows, constants.log_scale, posteriors=True)[2]
+        return scoring.ask(state, rows, constants.log_scale, posteriors=True, device=self._device())[2]
 
     def predict(self, X: ArrayLike) -> NDArray[np.intp]:
         """Component with the highest posterior probability for each row.

@@ -19,6 +19,17 @@ def record(row, kind, value, rows, kinds, values, n_events):
 
 
 @kernel
+def observed_part(x, log_scale):
+    """Number of columns of a row that are not NaN, and the sum of their log-scales."""
+    observed, share = 0, 0.0
+    for a in range(x.shape[0]):
+        if not np.isnan(x[a]):
+            observed += 1
+            share += log_scale[a]
+    return observed, share
+
+
+@kernel
 def watch_rows(
     X, log_density, distance, log_scale, alarm, first_row, totals, memory, detector, rows, kinds, values, n_events
 ):
@@ -27,12 +38,12 @@ def watch_rows(
     `alarm[d]` is the squared distance from which a row with d observed columns is a novelty; `totals` holds the number
     of rows and the sum of their log-densities; `memory` and `detector` belong to the Page-Hinkley test.
     """
+    whole = np.sum(log_scale)
     for t in range(X.shape[0]):
-        observed = 0
-        for a in range(X.shape[1]):
-            if not np.isnan(X[t, a]):
-                observed += 1
-                log_density[t] -= log_scale[a]
+        observed, share = X.shape[1], whole
+        if np.isnan(np.sum(X[t])):
+            observed, share = observed_part(X[t], log_scale)
+        log_density[t] -= share
         if observed == 0 or np.isnan(log_density[t]):
             continue
         totals[0] += 1.0

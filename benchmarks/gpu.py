@@ -1,0 +1,128 @@
+"""The mixture with its matrices on a graphics processor, beside this machine's own cores.
+
+    python benchmarks/gpu.py [--device cuda] [--output benchmarks/results/gpu.md]
+
+Times are of one pass of `partial_fit` over rows in memory, after a pass over a few rows that compiles and warms up.
+"""
+
+import argparse
+import platform
+import time
+
+import numpy as np
+import torch
+from sklearn.mixture import GaussianMixture
+
+from everlearn import IncrementalGaussianMixture
+
+CASES = [
+    ("50,000 x 3072, K=1", 50_000, 3072, 1),
+    ("60,000 x 784, K=1", 60_000, 784, 1),
+    ("60,000 x 784, K=208", 60_000, 784, 208),
+]
+TOLERANCE = 1e-8
+
+
+def stream(n, D, K, seed=0):
+    """Rows about K centres, in an order without pattern; neighbouring columns are alike, as in pictures."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, D), dtype=np.float32).astype(np.float64)
+    X[:, 1:] += X[:, :-1]
+    X += centres(K, D)[rng.integers(K, size=n)]
+    return X
+
+
+def centres(K, D):
+    return 3.0 * np.random.default_rng(7).normal(size=(K, D))
+
+
+def model_for(K, D, device):
+    """One component that is not there yet, or K wide ones to go on from."""
+    if K == 1:
+        return IncrementalGaussianMixture(beta=0.0, scale=3.3, device=device)
+    batch = GaussianMixture(K, covariance_type="full")
+    batch.weights_, batch.means_ = np.full(K, 1.0 / K), centres(K, D)
+    batch.covariances_, batch.precisions_cholesky_ = (np.tile(v * np.eye(D), (K, 1, 1)) for v in (4.0, 0.5))
+    return IncrementalGaussianMixture.from_sklearn(batch, n_samples=10 * K, beta=0.0, max_components=K, device=device)
+
+
+def timed(model, X):
+    start = time.perf_counter()
+    model.partial_fit(X)
+    return time.perf_counter() - start
+
+
+def agreement(K, D, device):
+    """Largest difference of log-densities, in relation to their size, between the device and this machine."""
+    X = stream(3000 if K == 1 else 4000, D, min(K, 20), seed=1)
+    here, there = (model_for(min(K, 20), D, where).partial_fit(X[:-500]) for where in (None, device))
+    expected = here.score_samples(X[-500:])
+    return np.abs(there.score_samples(X[-500:]) / expected - 1.0).max()
+
+
+def products_rate(device, D=4096):
+    """Double-precision products, in operations a second."""
+    A = torch.rand(D, D, dtype=torch.float64, device=device)
+    for _ in range(3):
+        A @ A
+    wait(device)
+    start = time.perf_counter()
+    for _ in range(10):
+        A @ A
+    wait(device)
+    return 10 * 2 * D**3 / (time.perf_counter() - start)
+
+
+def wait(device):
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure(name, n, D, K, device, limit):
+    X = stream(n, D, K)
+    model_for(K, D, device).partial_fit(X[:2000])
+    model = model_for(K, D, device)
+    seconds = min(timed(model_for(K, D, device), X), timed(model, X))
+    few = 1000 if K == 1 else 256
+    host = model.copy().set_params(device=None)
+    host_seconds = timed(host, X[:few]) * n / few
+    start = time.perf_counter()
+    model.score_samples(X)
+    scoring = time.perf_counter() - start
+    arithmetic = 3 * n * K * D * D / limit
+    return (
+        f"| {name} | {seconds:.2f} s | {arithmetic:.3f} s | {host_seconds:.1f} s | {host_seconds / seconds:.1f} | "
+        f"{scoring:.2f} s | {agreement(K, D, device):.1e} |"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--output")
+    options = parser.parse_args()
+    cuda = torch.device(options.device).type == "cuda"
+    name = torch.cuda.get_device_name() if cuda else platform.processor()
+    limit = products_rate(options.device)
+    lines = [
+        "# The mixture on a graphics processor",
+        "",
+        f"`python benchmarks/gpu.py --device {options.device}` on {name}; torch {torch.__version__}, float64 products "
+        f"at {limit / 1e12:.1f} TFLOP/s. The host beside it has {torch.get_num_threads()} threads; its time is "
+        "extrapolated from some rows. 'Arithmetic' is 3 K D² operations a row at the rate of products.",
+        "",
+        "| stream | pass, device | arithmetic | pass, host | host / device | scoring, device | densities differ |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in CASES:
+        lines.append(measure(*case, options.device, limit))
+        print(lines[-1], flush=True)
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if options.output:
+        with open(options.output, "w") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    main()
