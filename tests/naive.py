@@ -561,12 +561,12 @@ class Bank:
 
     def step(self, scores, stash_scores, background):
         self.row, self.hold = self.row + 1, max(self.hold - 1, 0)
-        known, unknown = 0.99 * np.sum(self.w * np.exp(scores)), 0.01 * np.exp(background)
+        known, unknown = np.sum(self.w * np.exp(scores)), np.exp(background)
         if self.trial:
-            return self._in_trial(scores, stash_scores, known, unknown)
-        if self.hold == 0 and known < unknown:
+            return self._in_trial(scores, stash_scores, 0.99 * known, 0.01 * unknown)
+        if self.hold == 0 and 0.9 * known < 0.1 * unknown:
             self.stash, self.w = self.w, self.prior.copy()
-            self.suspect, self.trial, self.hold, self.evidence = self.row - 1, 10, 6, 0.0
+            self.suspect, self.trial, self.hold, self.evidence = self.row - 1, 10, 6, 2.0
             return self.LEARN | self.CHANGE
         self.w = self._reweighed(self.w, scores)
         return self.LEARN

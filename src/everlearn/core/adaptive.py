@@ -16,7 +16,7 @@ from everlearn.core.incremental import Info, MixtureState, Settings
 
 Array = NDArray[np.float64]
 
-CAPS = (10.0, 30.0, 100.0, 300.0, np.inf)
+CAPS = forgetting.CAPS
 FIRST_ROWS = 10
 BACKGROUND_DEGREES = 3.0
 
@@ -72,13 +72,16 @@ def _learn_alike(state: AdaptiveState, row: Row, hooks: forgetting.Hooks[Mixture
 
 
 def memory_size(state: MixtureState) -> float:
-    """Factor on the caps: a third of a mean's numbers, K(D + 1)/3, with K the effective number of components."""
+    """Factor on the caps: the root of K(D + 1), with K the effective number of components.
+
+    The root, because a mixture that lags behind a drift has more components, and must not remember longer for that.
+    """
     counts = state.counts[: state.n_components]
     if len(counts) == 0:
         return 1.0
     p = counts / counts.sum()
     K = float(np.exp(-(p * np.log(np.maximum(p, 1e-300))).sum()))
-    return float(max(1.0, K * (state.means.shape[1] + 1) / 3.0))
+    return float(max(1.0, np.sqrt(K * (state.means.shape[1] + 1))))
 
 
 def hooks_for(settings: Settings) -> forgetting.Hooks[MixtureState]:

@@ -20,9 +20,11 @@ LEARN, LEARN_STASH, CHANGE = 1, 2, 4
 SHARE = 1e-3  # weight that flows back to the prior in each row
 RESEED_BEHIND = 6.0  # nats behind the best at which a longer memory is given up
 RESEED_AT = 4.0  # nats behind the best at which its successor starts
-LOG_STAY, LOG_CHANGE = math.log(0.99), math.log(0.01)
+LOG_STAY, LOG_CHANGE = math.log(0.9), math.log(0.1)  # a row on trial costs little: better too often
+LOG_INLIER, LOG_OUTLIER = math.log(0.99), math.log(0.01)  # of the rows of a trial
 HOLD_ROWS = 5  # rows after a reset without a new test
 TRIAL_ROWS = 10  # rows within which a suspected change is accepted or taken back
+DOUBT = 2.0  # nats by which a lone strange row is rather an outlier than a change
 EVIDENCE = 3.0  # nats that decide earlier
 RESET_SAMPLES = 0.1  # what the memory of a reset model is worth
 
@@ -132,7 +134,7 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
         control[TRIAL] = TRIAL_ROWS
         control[HOLD] = HOLD_ROWS + 1
         control[SUSPECT] = control[ROWS] - 1
-        evidence[0] = 0.0
+        evidence[0] = DOUBT
         for j in range(len(log_prior)):
             log_weights[1 - a, j] = log_prior[j]
         return LEARN | CHANGE
@@ -144,9 +146,9 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
 def _weigh_trial(control, evidence, changes, log_prior, log_weights, scores, background, value):
     """Old bank or new bank? Each may call the row an outlier; the stash does not learn it then."""
     a, s = control[ACTIVE], 1 - control[ACTIVE]
-    inlier = log_sum(log_weights[s], scores[s]) + LOG_STAY
-    outlier = background + LOG_CHANGE
-    evidence[0] += log_add(inlier, outlier) - log_add(value + LOG_STAY, outlier)
+    inlier = log_sum(log_weights[s], scores[s]) + LOG_INLIER
+    outlier = background + LOG_OUTLIER
+    evidence[0] += log_add(inlier, outlier) - log_add(value + LOG_INLIER, outlier)
     control[TRIAL] -= 1
     restore = evidence[0] > EVIDENCE or (control[TRIAL] == 0 and evidence[0] > 0.0)
     accept = not restore and (evidence[0] < -EVIDENCE or control[TRIAL] == 0)
