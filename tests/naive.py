@@ -465,14 +465,15 @@ class VariationalPPCA:
         a = self.a
         return gammaln(a + n / 2) - gammaln(a) - n / 2 * np.log(a) - 0.5 * log_det - (a + n / 2) * np.log1p(q / (2 * a))
 
-    def learn(self, x, lam):
+    def learn(self, x, lam, whole=False):
+        """Learn x; with `whole` the latent axes are made uncorrelated, not only rescaled."""
         if self.rows is not None:
             return self._learn_young(x)
         m, K = len(self.K) - 1, lam * self.K
         seen, p = ~np.isnan(x), len(self.K)
         ybar, S = latent_posterior(x, self.M, K, self.precision(), m)
         Y = S + np.outer(ybar, ybar)
-        rho = 1 - 1 / max(200.0, self.n_eff)
+        rho = 1 - 1 / max(50.0, self.n_eff)
         self.a = rho * self.a + (1 - rho) * self.noise_prior[0] + seen.sum() / 2
         self.b = rho * self.b + (1 - rho) * self.noise_prior[1] + evidence_squares(x, self.M, K + Y, ybar, S) / 2
         self.K, self.n_eff, self.seen = K + Y, lam * self.n_eff + 1, lam * self.seen + seen
@@ -480,14 +481,17 @@ class VariationalPPCA:
         gain = np.where(seen, np.where(abs(gain - 1) > 0.02, gain, 1.0), 0.0)
         R = np.outer(np.where(seen, x, 0.0), ybar) - self.M @ Y
         self.M = self.M + gain[:, None] * R @ np.linalg.inv(self.K)
-        self._expand()
+        self._expand(whole=False)
+        if whole:
+            self._expand(whole=True)
         return self
 
-    def _expand(self):
+    def _expand(self, whole):
         m, K = len(self.K) - 1, self.K
         T = np.eye(m + 1)
-        T[:m, m] = K[:m, m] / K[m, m]
-        T[np.arange(m), np.arange(m)] = np.sqrt(np.diag(K)[:m] / K[m, m] - T[:m, m] ** 2)
+        T[:m, m] = shift = K[:m, m] / K[m, m]
+        covariance = K[:m, :m] / K[m, m] - np.outer(shift, shift)
+        T[:m, :m] = np.linalg.cholesky(covariance) if whole else np.diag(np.sqrt(np.diag(covariance)))
         inverse = np.linalg.inv(T)
         self.M, self.K = self.M @ T, inverse @ K @ inverse.T
 
@@ -500,6 +504,8 @@ class VariationalPPCA:
         self.K[m] = self.K[:, m] = 0.0
         self.K[m, m] = worth
         self.M = B @ np.linalg.inv(self.K)
+        old_noise = min(1.0, 10 * len(self.M) / 2 / self.a)
+        self.a, self.b = old_noise * self.a, old_noise * self.b
         self.prior, self.rows, self.n_eff = (B, self.K, self.a, self.b), [], lam * self.n_eff
         return self
 
@@ -521,7 +527,7 @@ class VariationalPPCA:
             cells = np.sum(~np.isnan(self.rows))
             self.a, self.b = a + max(cells - n * p, 0) / 2, b + squares / 2
             self.M, self.K = B @ np.linalg.inv(K), K
-            self._expand()
+            self._expand(whole=True)
         self.seen, self.n_eff = np.sum(~np.isnan(self.rows), axis=0).astype(float), self.n_eff + 1
         if len(self.rows) == self.max_rows:
             self.rows = None

@@ -9,7 +9,7 @@ import naive
 from everlearn.core import forgetting, variational
 from everlearn.core.variational import Posterior
 from everlearn.kernels import variational_bank as kernels
-from everlearn.kernels.forgetting import ACTIVE
+from everlearn.kernels.forgetting import ACTIVE, ROWS
 
 
 def rows_of(rng, n_rows, W, mean=0.0, noise=1.0):
@@ -47,7 +47,7 @@ def test_one_model_is_its_twin(n, m, lam, gaps):
     constants = variational.settings(n, m, forgetting=lam, tau=0.0, sigma2=known.sigma2)
     for t, x in enumerate(X):
         if not np.isnan(x).all():
-            twin.learn(x, lam)
+            twin.learn(x, lam, whole=(t + 1) % kernels.EXPANSION == 0)
         variational.learn(state, X[t : t + 1], constants)
     assert_same_model(state, 0, 0, twin)
 
@@ -59,8 +59,8 @@ def test_known_noise_is_left_alone():
     X = rows_of(rng, 100, known.M, known.mu)
     state = variational.init(known, adaptive=False, stream_row=0)
     variational.learn(state, X, variational.settings(4, 2, forgetting=0.95, tau=0.8, sigma2=1.0))
-    for x in X:
-        twin.learn(x, 0.95)
+    for t, x in enumerate(X):
+        twin.learn(x, 0.95, whole=(t + 1) % kernels.EXPANSION == 0)
     np.testing.assert_array_equal(state.noise[0, 0], [known.a, known.b])
     twin.a, twin.b = known.a, known.b
     assert_same_model(state, 0, 0, twin)
@@ -86,7 +86,7 @@ def test_the_compiled_bank_is_the_policy_driving_twins(gaps):
     known, twin = start(rng, 3, 1, N=10.0)
     X = changing_stream(rng, gaps)
     hooks = forgetting.Hooks(
-        lambda model, x, lam: model.learn(x, lam),
+        lambda model, x, lam: model.learn(x, lam, whole=state.bank.control[ROWS] % kernels.EXPANSION == 0),
         lambda model, x, lam: model.score(x, lam),
         lambda model, lam: model.reset(lam),
         lambda model: naive.copied(model),
@@ -129,8 +129,8 @@ def test_the_origin_moves_without_changing_the_model():
     X = rows_of(rng, 3000, known.M, known.mu) + 0.5 * np.arange(3000)[:, None]
     state = variational.init(known, adaptive=False, stream_row=0)
     variational.learn(state, X, variational.settings(3, 1, forgetting=0.95, tau=0.0, sigma2=known.sigma2))
-    for x in X:
-        twin.learn(x, 0.95)
+    for t, x in enumerate(X):
+        twin.learn(x, 0.95, whole=(t + 1) % kernels.EXPANSION == 0)
     assert abs(state.origin - X[-1]).max() < 1000.0
     assert_same_model(state, 0, 0, twin, rtol=1e-6)
 

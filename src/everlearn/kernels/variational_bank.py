@@ -26,13 +26,15 @@ from everlearn.kernels.forgetting import (
 )
 from everlearn.kernels.jit import kernel
 from everlearn.kernels.ppca import ROUNDING, TINY, copy_matrix, copy_vector, invert_spd
-from everlearn.kernels.variational import COLUMN, K0, LOG_2PI, MATRICES, VECTORS, evaluate
+from everlearn.kernels.variational import COLUMN, K0, LOG_2PI, MATRICES, SCRATCH, VECTORS, evaluate
 from everlearn.kernels.variational_learn import commit
-from everlearn.kernels.variational_young import derive, gaps_of, gram, replay
+from everlearn.kernels.variational_young import derive, expand, gaps_of, gram, replay
 
 GROWN = -1  # in `young`, which counts the rows that a young bank has seen
 MEAN_SAMPLES = 1.0  # what the old mean is worth to a young bank
-NOISE_MEMORY = 200.0  # samples of noise remembered at least
+NOISE_MEMORY = 50.0  # samples of noise remembered at least
+NOISE_SAMPLES = 10.0  # what the old noise is worth to a young bank, at most
+EXPANSION = 16  # rows after which the latent axes are made uncorrelated
 REFRESH = 1024  # rows after which the origin moves to the mean
 
 
@@ -110,6 +112,8 @@ def learn_slot(x, gaps, slot, state, factors, P, V, fit, successors):
                 fit,
             )  # fmt: skip
             bank.n_eff[slot, j] = factors[slot, j] * bank.n_eff[slot, j] + 1.0
+            if bank.control[ROWS] % EXPANSION == 0:
+                expand(state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j], P[slot, j, SCRATCH])
     for j in range(J):
         if successors[j]:
             copy_member(state, slot, k, slot, j)
@@ -149,7 +153,10 @@ def begin_young(slot, k, new, state, factors, column):
     derive(B, K, state.C[new, 0], state.K_inv[new, 0], column)
     copy_matrix(B, state.prior_B[new])
     copy_matrix(K, state.prior_K[new])
-    copy_vector(state.noise[new, 0], state.prior_noise[new])
+    noise = state.noise[new, 0]
+    worth = min(1.0, 0.5 * NOISE_SAMPLES * B.shape[1] / noise[0])
+    noise[0], noise[1] = worth * noise[0], worth * noise[1]
+    copy_vector(noise, state.prior_noise[new])
     state.young[new] = 0
     for j in range(len(state.bank.caps)):
         n_eff[new, j] = lam * n_eff[slot, k]

@@ -1,5 +1,7 @@
 """Variational PPCA from the few rows since a change: all of them at once, in rounds of variational EM."""
 
+import math
+
 import numpy as np
 
 from everlearn.kernels.jit import kernel
@@ -10,8 +12,7 @@ from everlearn.kernels.variational import (
     M_M,
     ROW,
     S_Y,
-    SCALE,
-    SHIFT,
+    SCRATCH,
     Y_BAR,
     latent,
     observe,
@@ -19,7 +20,6 @@ from everlearn.kernels.variational import (
     times,
     trace_of_product,
 )
-from everlearn.kernels.variational_learn import change_axes, new_axes
 
 ROUNDS = 3
 
@@ -85,7 +85,7 @@ def replay(rows, origin, prior_B, prior_K, prior_noise, B, K, C, K_inv, noise, t
         noise[1] = max(prior_noise[1] + 0.5 * squares, noise[0] * rounding)
         copy_matrix(B_new, B)
         copy_matrix(P[K_NEW], K)
-        normalise(B, K, C, K_inv, V[SHIFT], V[SCALE])
+        expand(B, K, C, K_inv, P[SCRATCH])
 
 
 @kernel
@@ -112,16 +112,32 @@ def add_row(x, gaps, B, K_inv, P, V, B_new):
 
 
 @kernel
-def normalise(B, K, C, K_inv, shift, scale):
-    """Bring the latent axes to mean zero and unit second moment, and compute C and K^-1 anew."""
+def expand(B, K, C, K_inv, L):
+    """Parameter expansion: latent axes of mean zero and unit covariance, so that K = N I; C and K^-1 follow.
+
+    y = shift + L y' with L L' the covariance of the latent variables that K holds; M <- M T, K <- T^-1 K T^-T.
+    """
     p, n = B.shape
     m = p - 1
-    new_axes(K, m, shift, scale)
+    N = K[m, m]
+    for c in range(m):
+        for d in range(c + 1):
+            value = (K[c, d] - K[c, m] * K[d, m] / N) / N
+            for e in range(d):
+                value -= L[c, e] * L[d, e]
+            L[c, d] = value / L[d, d] if d < c else math.sqrt(max(value, 1e-12))
+        L[c, m] = K[c, m] / N
     for c in range(m):
         for i in range(n):
-            B[c, i] = (B[c, i] - shift[c] * B[m, i]) / scale[c]
-    change_axes(K, m, shift, scale)
-    derive(B, K, C, K_inv, shift)
+            value = B[c, i] - L[c, m] * B[m, i]
+            for d in range(c):
+                value -= L[c, d] * B[d, i]
+            B[c, i] = value / L[c, c]
+    for c in range(p):
+        for d in range(p):
+            K[c, d] = N if c == d else 0.0
+            K_inv[c, d] = 1.0 / N if c == d else 0.0
+    gram(B, C)
 
 
 @kernel
