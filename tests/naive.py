@@ -473,7 +473,7 @@ class VariationalPPCA:
         seen, p = ~np.isnan(x), len(self.K)
         ybar, S = latent_posterior(x, self.M, K, self.precision(), m)
         Y = S + np.outer(ybar, ybar)
-        rho = 1 - 1 / max(50.0, self.n_eff)
+        rho = 1 - 1 / max(100.0, self.n_eff)
         self.a = rho * self.a + (1 - rho) * self.noise_prior[0] + seen.sum() / 2
         self.b = rho * self.b + (1 - rho) * self.noise_prior[1] + evidence_squares(x, self.M, K + Y, ybar, S) / 2
         self.K, self.n_eff, self.seen = K + Y, lam * self.n_eff + 1, lam * self.seen + seen

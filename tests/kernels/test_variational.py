@@ -9,7 +9,7 @@ import naive
 from everlearn.core import forgetting, variational
 from everlearn.core.variational import Posterior
 from everlearn.kernels import variational_bank as kernels
-from everlearn.kernels.forgetting import ACTIVE, ROWS
+from everlearn.kernels.forgetting import ACTIVE
 
 
 def rows_of(rng, n_rows, W, mean=0.0, noise=1.0):
@@ -47,7 +47,7 @@ def test_one_model_is_its_twin(n, m, lam, gaps):
     constants = variational.settings(n, m, forgetting=lam, tau=0.0, sigma2=known.sigma2)
     for t, x in enumerate(X):
         if not np.isnan(x).all():
-            twin.learn(x, lam, whole=(t + 1) % kernels.EXPANSION == 0)
+            twin.learn(x, lam, whole=(state.learned[0] + 1) % kernels.EXPANSION == 0)
         variational.learn(state, X[t : t + 1], constants)
     assert_same_model(state, 0, 0, twin)
 
@@ -86,7 +86,7 @@ def test_the_compiled_bank_is_the_policy_driving_twins(gaps):
     known, twin = start(rng, 3, 1, N=10.0)
     X = changing_stream(rng, gaps)
     hooks = forgetting.Hooks(
-        lambda model, x, lam: model.learn(x, lam, whole=state.bank.control[ROWS] % kernels.EXPANSION == 0),
+        lambda model, x, lam: model.learn(x, lam, whole=state.learned[0] % kernels.EXPANSION == 0),
         lambda model, x, lam: model.score(x, lam),
         lambda model, lam: model.reset(lam),
         lambda model: naive.copied(model),

@@ -56,6 +56,7 @@ class State(NamedTuple):
     origin: Array  # (n,)
     rounding: Array  # (1,): least noise variance
     gappy: NDArray[np.bool_]  # (1,): whether there were gaps
+    learned: NDArray[np.int64]  # (1,): rows with something observed
     young: NDArray[np.int64]  # (slots,): rows of a young bank, -1 when it is grown
     rows: Array  # (slots, rows, n)
     prior_B: Array  # (slots, p, n): what a young bank starts from
@@ -141,6 +142,7 @@ def init(posterior: Posterior, *, adaptive: bool, stream_row: int) -> State:
         origin=posterior.mu.copy(),
         rounding=np.array([ppca.noise_floor(0.0, posterior.mu)]),
         gappy=np.array([bool((posterior.seen < posterior.N).any())]),
+        learned=np.zeros(1, dtype=np.int64),
         young=np.full(slots, kernels.GROWN, dtype=np.int64),
         rows=np.zeros((slots, warmup_rows(m) if adaptive else 0, n)),
         prior_B=np.zeros((slots, p, n)),

@@ -188,7 +188,8 @@ def _check_state(state: Any, sizes: Sizes, *, adaptive: bool) -> None:
     expect_fields(
         state, State, sizes,
         B="s J p n", K="s J p p", C="s J p p", K_inv="s J p p", seen="s J n", noise="s J 2", origin="n", rounding="1",
-        gappy="bool 1", young="int64 s", rows="gaps s r n", prior_B="s p n", prior_K="s p p", prior_noise="s 2",
+        gappy="bool 1", learned="int64 1", young="int64 s", rows="gaps s r n", prior_B="s p n", prior_K="s p p",
+        prior_noise="s 2",
     )  # fmt: skip
     expect_fields(
         state.bank, BankState, sizes,

@@ -32,7 +32,7 @@ from everlearn.kernels.variational_young import derive, expand, gaps_of, gram, r
 
 GROWN = -1  # in `young`, which counts the rows that a young bank has seen
 MEAN_SAMPLES = 1.0  # what the old mean is worth to a young bank
-NOISE_MEMORY = 50.0  # samples of noise remembered at least
+NOISE_MEMORY = 100.0  # samples of noise remembered at least
 NOISE_SAMPLES = 10.0  # what the old noise is worth to a young bank, at most
 EXPANSION = 16  # rows after which the latent axes are made uncorrelated
 REFRESH = 1024  # rows after which the origin moves to the mean
@@ -112,7 +112,7 @@ def learn_slot(x, gaps, slot, state, factors, P, V, fit, successors):
                 fit,
             )  # fmt: skip
             bank.n_eff[slot, j] = factors[slot, j] * bank.n_eff[slot, j] + 1.0
-            if bank.control[ROWS] % EXPANSION == 0:
+            if state.learned[0] % EXPANSION == 0:
                 expand(state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j], P[slot, j, SCRATCH])
     for j in range(J):
         if successors[j]:
@@ -258,6 +258,7 @@ def learn_rows(X, state, settings, trace):
             become_gappy(state)
         actions = 0
         if len(gaps) < n:
+            state.learned[0] += 1
             for slot in range(slots):
                 if slot == bank.control[ACTIVE] or bank.control[TRIAL] > 0:
                     score_slot(x, gaps, xx, slot, state, settings, factors, scores, facts, P, V, fit)
