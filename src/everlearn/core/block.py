@@ -163,13 +163,10 @@ def _stacks(block: Block, *, together: bool) -> list[slice]:
     return [slice(j, j + 1) for j in np.flatnonzero(block.meetings.size[:K]).tolist()]
 
 
-def _met(block: Block, which: slice, used: NDArray[np.intp] | None = None) -> Any:
-    """The rows that some components meet, the same for all of them, or a choice of these rows; on the device."""
+def _met(block: Block, which: slice) -> Any:
+    """The rows that some components meet, the same for all of them; on the device."""
     first, m = block.meetings.first[which.start], block.meetings.size[which.start]
-    if m == len(block.X):
-        return block.rows if used is None else block.device.take(block.rows, used)
-    rows = block.meetings.rows[first : first + m]
-    return block.device.take(block.rows, rows if used is None else rows[used])
+    return block.rows if m == len(block.X) else block.device.take(block.rows, block.meetings.rows[first : first + m])
 
 
 def _matrices(meetings: Meetings, which: slice) -> tuple[Array, Array]:
@@ -192,16 +189,21 @@ def _project(block: Block, which: slice) -> Stack:
 
 
 def _commit(block: Block, stack: Stack, slots: slice) -> None:
-    """Bring means and precisions, at their slots in the state, to the end of the block."""
+    """Bring means and precisions, at their slots in the state, to the end of the block.
+
+    Each component takes the rows that it learned; those with fewer than the busiest fill up with rows of no effect.
+    """
     which, device, means = stack.which, block.device, block.state.means
     R, gains = _matrices(block.meetings, which)
-    used = np.flatnonzero(gains.any(axis=0))
-    if len(used) == 0 or not block.members.alive[which].any():
+    learned, busiest = gains > 0.0, int(block.meetings.n_learned[which].max())
+    if busiest == 0 or not block.members.alive[which].any():
         return
-    Y, X = stack.Y, _met(block, which, None if len(used) == R.shape[1] else used)
-    if len(used) < R.shape[1]:
-        R, Y, gains = R.take(used, axis=1).take(used, axis=2), device.take(Y, used), gains[:, used]
-    learned, share = gains > 0.0, block.members.share[which]
+    X, Y, share = _met(block, which), stack.Y, block.members.share[which]
+    if busiest < R.shape[1]:
+        rows = np.argsort(~learned, axis=1, kind="stable")[:, :busiest]
+        R = R[np.arange(len(R))[:, None, None], rows[:, :, None], rows[:, None, :]]
+        learned, gains = np.take_along_axis(learned, rows, axis=1), np.take_along_axis(gains, rows, axis=1)
+        X, Y = device.pick(X, rows), device.pick(Y, rows)
     kernels.isolate(R, learned)
     means[slots] += device.combine(share[:, None] * gains, device.deviations(X, means[slots]))
     device.downdate(block.matrices, slots, device.solve(R, Y, learned), share)

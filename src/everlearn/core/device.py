@@ -54,10 +54,13 @@ class Device(Protocol):
         """Take in the rows of the blocks to come; `part(start, stop)` of the answer is one block."""
 
     def take(self, X: Any, rows: Indices) -> Any:
-        """Some rows of a block, or of each matrix in a stack."""
+        """Some rows of a block."""
+
+    def pick(self, A: Any, rows: Indices) -> Any:
+        """Rows (k, m) for each component: of the block that all of them share, or of its own matrix in a stack."""
 
     def deviations(self, X: Any, means: Array) -> Any:
-        """E = X - mu for each mean."""
+        """E = X - mu for each mean; the rows are shared, or picked for each."""
 
     def project(self, matrices: Any, which: slice, E: Any) -> Any:
         """Y = E Lambda."""
@@ -140,11 +143,16 @@ class Host:
 
     def take(self, X: Array, rows: Indices) -> Array:
         """Some rows of a block."""
-        return X.take(rows, axis=-2)
+        return X.take(rows, axis=0)
+
+    def pick(self, A: Array, rows: Indices) -> Array:
+        """Rows for each component."""
+        picked: Array = A[rows] if A.ndim == 2 else np.take_along_axis(A, rows[:, :, None], axis=1)
+        return picked
 
     def deviations(self, X: Array, means: Array) -> Array:
         """E = X - mu."""
-        E: Array = kernels.subtract_stack(X, means)
+        E: Array = kernels.subtract_stack(X, means) if X.ndim == 2 else X - means[:, None]
         return E
 
     def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:

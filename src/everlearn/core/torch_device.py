@@ -102,7 +102,12 @@ class TorchDevice:
 
     def take(self, X: Any, rows: NDArray[np.integer[Any]]) -> Any:
         """Some rows of a block."""
-        return X.index_select(-2, self._tensor(rows))
+        return X[self._tensor(rows)]
+
+    def pick(self, A: Any, rows: NDArray[np.integer[Any]]) -> Any:
+        """Rows for each component."""
+        index = self._tensor(rows)
+        return A[index] if A.ndim == 2 else A[self.torch.arange(len(A), device=self.where)[:, None], index]
 
     def deviations(self, X: Any, means: Array) -> Any:
         """E = X - mu."""
