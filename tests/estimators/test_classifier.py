@@ -241,7 +241,7 @@ def test_a_late_column_of_zeros_is_as_if_it_had_always_been_there():
     expected = early.covariances_.copy()
     expected[:, 3, 3] *= ratio * (late._frame_.scale[3] / early._frame_.scale[3]) ** 2
     assert np.allclose(late.covariances_, expected)
-    assert late._state_.log_dets[0] == pytest.approx(-np.linalg.slogdet(late._state_.precisions[0])[1])
+    assert late._pair_.learning.log_dets[0] == pytest.approx(-np.linalg.slogdet(late._pair_.learning.precisions[0])[1])
 
 
 def test_printed_update_is_reported():

@@ -35,9 +35,9 @@ def test_memory_does_not_grow_over_ten_million_rows():
     assert grown < 2**16
     assert resident_mib() - resident < 16
     # The formula of the documentation: K (D^2 + D + 3) numbers, and what a batch needs while it is learned.
-    K, D = len(model._state_.counts), 2
+    K, D = len(model._pair_.learning.counts), 2
     assert K <= 8
-    assert sum(array.nbytes for array in model._state_[:5]) == 8 * K * (D * D + D + 3)
+    assert sum(array.nbytes for array in model._pair_.learning[:5]) == 8 * K * (D * D + D + 3)
 
 
 def test_a_million_updates_at_condition_a_million_stay_accurate():

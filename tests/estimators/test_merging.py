@@ -181,9 +181,9 @@ def test_other_refusals():
 # -- fleets -----------------------------------------------------------------------------------------
 
 
-def fleet(X, **parameters):
+def fleet(X, seed=0, **parameters):
     """Held-out score of one pass, and of sixteen shards merged to as many components."""
-    rows = np.random.default_rng(0).permutation(X)
+    rows = np.random.default_rng(seed).permutation(X)
     train, test = np.split(rows, [int(0.8 * len(rows))])
     single = IncrementalGaussianMixture(**parameters).partial_fit(train)
     shards = models_of(np.array_split(train, 16), **parameters)
@@ -193,7 +193,8 @@ def fleet(X, **parameters):
 
 
 def test_a_fleet_on_real_data_that_is_warming_up():
-    single, merged = fleet(load_breast_cancer().data)
+    """On so few rows their order matters by some percent: the mean of five shuffles."""
+    single, merged = np.mean([fleet(load_breast_cancer().data, seed) for seed in range(5)], axis=0)
     assert merged > single - 0.01 * abs(single)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.core.gaussian import Array, Gaussian, Indices, inverse, moment_match
 from everlearn.errors import InputError, MergeError
@@ -130,9 +131,18 @@ def prior_counted_once(counts: Array, covariances: Array, priors: Array, labels:
     copies = (total - once) / counts[:, None]
     lowered = covariances - (copies if covariances.ndim == 2 else copies[:, :, None] * np.eye(copies.shape[1]))
     merged = np.flatnonzero(np.any(copies > 0.0, axis=1))
-    kept = [j for j in merged if not _holds(lowered[j], 0.5 * once[j] / counts[j])]
+    kept = merged[~holds(lowered[merged], 0.5 * once[merged] / counts[merged, None])]
     lowered[kept] = covariances[kept]
     return lowered
+
+
+def holds(covariances: Array, variances: Array) -> NDArray[np.bool_]:
+    """Which of the covariances (or rows of variances) exceed diag(variances) in every direction."""
+    if covariances.ndim == 2:
+        return np.asarray(np.all(covariances > variances, axis=1))
+    scale = np.broadcast_to(np.sqrt(variances), covariances.shape[:2])
+    excess = covariances / scale[:, :, None] / scale[:, None, :] - np.eye(scale.shape[1])
+    return np.asarray(np.linalg.eigvalsh(excess).min(axis=1, initial=np.inf) > 0.0)
 
 
 def merge_ppca(weights: Array, models: Sequence[PPCA], n_latent: int | None = None) -> PPCA:
@@ -186,18 +196,6 @@ def _from_natural(reference: Array, total: Array, pull: Array) -> Gaussian:
     """Gaussian with precision `total` and mean reference + total^-1 pull."""
     covariance = inverse(total)
     return Gaussian(reference + covariance @ pull, covariance)
-
-
-def _holds(covariance: Array, variances: Array) -> bool:
-    """Whether a covariance (or variances) exceeds diag(variances) in every direction."""
-    if covariance.ndim == 1:
-        return bool(np.all(covariance > variances))
-    scale = np.sqrt(variances)
-    try:
-        np.linalg.cholesky(covariance / scale / scale[:, None] - np.eye(len(scale)))
-    except np.linalg.LinAlgError:
-        return False
-    return True
 
 
 def _is_definite(matrix: Array, size: Array) -> bool:

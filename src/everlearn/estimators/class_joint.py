@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core import answering
 from everlearn.core.frame import Frame
 from everlearn.core.incremental import MixtureState
 from everlearn.estimators.base import StreamEstimator
@@ -109,12 +110,12 @@ def insert_column(model: IncrementalGaussianMixture, at: int, first_indicator: i
     model.n_features_in_ += 1
     if model._warmup_ is not None:
         model._warmup_ = model._warmup_._replace(rows=np.insert(model._warmup_.rows, at, 0.0, axis=1))
-        model._state_ = model._empty(model.n_features_in_)
+        model._pair_ = answering.init(model._empty(model.n_features_in_))
         model._cache_.clear()
         return
     assert model._frame_ is not None
     frame = _wider_frame(model._frame_, at, first_indicator)
-    model._state_ = _wider_state(model._state_, at, model.delta * frame.variance[at])
+    model._pair_ = answering.init(_wider_state(model._pair_.learning, at, model.delta * frame.variance[at]))
     model._settle(frame)
 
 

@@ -371,7 +371,7 @@ def _joined_class(parts: list[Any], c: int, frame: Frame, method: str, n_compone
     if not mixtures:
         return None
     whole = mixtures[0].merge(*mixtures[1:], method=method, n_components=n_components)
-    return joining.in_frame(whole._state_, whole._frame_, frame)
+    return joining.in_frame(whole._pair_.learning, whole._frame_, frame)
 
 
 def _joined_sample(parts: list[Any], frame: Frame) -> LabelledRows:

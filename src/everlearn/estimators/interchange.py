@@ -44,7 +44,7 @@ def from_sklearn(cls: type[Model], mixture: GaussianMixture, n_samples: Any, par
     frame = _frame_of(known, model)
     state = _state_of(_with_shape(known, model.covariance), frame, float(n_samples))
     limit = model._settings_for(frame).max_components
-    return with_state(model, joining.reduced(state, limit), frame)
+    return with_state(model, joining.reduced(state, limit), frame, primed=False)
 
 
 def _frame_of(mixture: Mixture, model: IncrementalGaussianMixture) -> Frame:

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import adaptive, change, incremental, monitor, readout
+from everlearn.core import adaptive, answering, change, incremental, monitor, readout
+from everlearn.core.answering import Pair, PairSettings
 from everlearn.core.change import PageHinkley
 from everlearn.core.device import HOST
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
@@ -49,7 +50,7 @@ class Constants(NamedTuple):
     frame: Frame
     inverse_scale: Array
     log_scale: Array
-    settings: Settings
+    settings: PairSettings
     alarm: Array
     detector: Array
 
@@ -310,7 +311,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
         self._check_compound_parameters()
-        self._state_ = self._empty(D)
+        self._pair_ = answering.init(self._empty(D))
         self._bank_: adaptive.AdaptiveState | None = None
         self._monitor_ = monitor.init()
         self._warmup_: Warmup | None = None
@@ -356,15 +357,16 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         self._constants_ = self._constants_for(frame)
         self._cache_ = {}
         if self.forgetting == "adaptive" and self._bank_ is None:
-            self._bank_ = adaptive.init(self._state_)
+            self._bank_ = adaptive.init(self._pair_.learning)
 
     def _constants_for(self, frame: Frame) -> Constants:
         D = len(frame.scale)
+        copying = self.merging and not self.second_look and self.forgetting != "adaptive"
         return Constants(
             frame,
             1.0 / frame.scale,
             np.log(frame.scale),
-            self._settings_for(frame),
+            answering.settings_for(self._settings_for(frame), frame.variance, copying=copying),
             monitor.alarm_thresholds(self.novelty_level, D),
             monitor.detector_settings(self.change_detector or PageHinkley()),
         )
@@ -415,26 +417,27 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     def _learn_settled(self, X: Array, weights: Array) -> Array:
         constants = self._constants_
         rows = to_internal(X, constants.inverse_scale, LIMIT)
-        first_row = self._state_.n_rows
+        first_row = self._pair_.learning.n_rows
         if self._bank_ is not None:
-            self._bank_, info = adaptive.learn(self._bank_, rows, weights, constants.settings)
-            self._state_ = adaptive.answering(self._bank_)._replace(n_rows=first_row + len(rows))
+            self._bank_, info = adaptive.learn(self._bank_, rows, weights, constants.settings.learning)
+            best = adaptive.answering(self._bank_)._replace(n_rows=first_row + len(rows))
+            self._pair_ = self._pair_._replace(learning=best)
         else:
-            self._state_, info = self._learn_on_device(rows, weights, constants.settings)
+            self._pair_, info = self._learn_on_device(rows, weights, constants.settings)
         self._watch(rows, info, first_row)
         return info.log_density
 
-    def _learn_on_device(self, rows: Array, weights: Array, settings: Settings) -> tuple[MixtureState, Info]:
+    def _learn_on_device(self, rows: Array, weights: Array, settings: PairSettings) -> tuple[Pair, Info]:
         """Learn where `device` says. A device can fail in the middle, for want of memory: then nothing is learned."""
         device = self._device()
         if device is HOST:
             here = SINGLE if self.dtype == "float32" else HOST
-            return incremental.learn(self._state_, rows, weights, settings, here)
-        spare = incremental.with_arrays(self._state_, np.copy)
+            return answering.learn(self._pair_, rows, weights, settings, here)
+        spare = answering.copied(self._pair_)
         try:
-            return incremental.learn(self._state_, rows, weights, settings, device)
+            return answering.learn(self._pair_, rows, weights, settings, device)
         except RuntimeError as error:
-            self._state_ = spare
+            self._pair_ = spare
             raise InputError(
                 f"device={self.device!r} failed ({str(error).splitlines()[0]}). Nothing of this batch was learned. A "
                 "smaller max_components or smaller batches need less of its memory; device=None needs none."
@@ -459,26 +462,28 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     # -- what the answers come from ---------------------------------------------------------------
 
     def _answer(self) -> tuple[MixtureState, Constants]:
-        """State and constants that densities are answered from: while warming up, what the buffer would give."""
+        """State and constants that answers come from: while warming up, what the buffer would give."""
         answer: tuple[MixtureState, Constants] | None = self._cache_.get("answer")
         if answer is None:
-            state, constants = self._settled()
-            if state.n_components == 0:
+            pair, constants = self._settled()
+            if pair.learning.n_components == 0:
                 raise InputError("The model has no component yet: every row so far was NaN in all columns.")
-            answer = (self._refined(state, constants) if self.second_look else state), constants
-            self._cache_["answer"] = answer
+            state = self._refined(pair, constants) if self.second_look else pair.answering or pair.learning
+            answer = self._cache_["answer"] = state, constants
+            self._cache_["visible"] = self.second_look or not self.merging or pair.answering is not None
         return answer
 
-    def _settled(self) -> tuple[MixtureState, Constants]:
+    def _settled(self) -> tuple[Pair, Constants]:
         if self._warmup_ is None:
-            return self._state_, self._constants_
+            return self._pair_, self._constants_
         rows, weights = self._warmup_.rows[: self._warmup_.n], self._warmup_.weights[: self._warmup_.n]
         constants = self._constants_for(frame_of_rows(rows))
         internal = to_internal(rows, constants.inverse_scale, LIMIT)
-        return incremental.learn(self._empty(self.n_features_in_), internal, weights, constants.settings)[0], constants
+        empty = answering.init(self._empty(self.n_features_in_))
+        return answering.learn(empty, internal, weights, constants.settings)[0], constants
 
-    def _refined(self, state: MixtureState, constants: Constants) -> MixtureState:
-        merged = readout.merged_copy(state, constants.frame.variance)
+    def _refined(self, pair: Pair, constants: Constants) -> MixtureState:
+        merged = self._merged(pair, constants)
         if self._warmup_ is None:
             sample = self._sample_[: min(self._sampled_, len(self._sample_))]
         else:
@@ -487,19 +492,23 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return readout.second_look(merged, sample) if len(sample) else merged
 
     def _readout(self) -> tuple[MixtureState, Constants]:
-        """State and constants that the visible components come from: the merged copy, unless merging is off."""
+        """State and constants that the visible components come from: what answers, merged where it has many."""
         state, constants = self._answer()
-        if self.second_look or not self.merging:
+        if self._cache_["visible"]:
             return state, constants
         if "readout" not in self._cache_:
-            self._cache_["readout"] = readout.merged_copy(state, constants.frame.variance)
+            self._cache_["readout"] = self._merged(self._settled()[0], constants)
         return self._cache_["readout"], constants
+
+    def _merged(self, pair: Pair, constants: Constants) -> MixtureState:
+        settings, variance = constants.settings.learning, constants.frame.variance
+        return readout.merged_copy(pair.learning, settings, variance, primed=pair.primed)
 
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows learned."""
         self._check_started()
-        return int(self._state_.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
+        return int(self._pair_.learning.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
 
     @property
     def prequential_score_(self) -> float | None:
@@ -518,7 +527,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     def effective_samples_(self) -> float:
         """Rows that the model remembers: all, or those that forgetting has left."""
         self._check_started()
-        state, _ = self._settled()
+        state = self._settled()[0].learning
         return float(state.counts[: state.n_components].sum())
 
     # -- merging and loading ----------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlearn.core import forgetting, monitor
 from everlearn.core.adaptive import AdaptiveState
+from everlearn.core.answering import Pair
 from everlearn.core.frame import Frame
 from everlearn.core.incremental import MixtureState
 from everlearn.estimators.loading import Sizes, expect, expect_fields, require
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def check_mixture(model: IncrementalGaussianMixture) -> None:
     """Refuse a loaded mixture in which an array has another shape or a count another range than learning needs."""
     D = model.n_features_in_
-    check_state(model._state_, model.covariance, D)
+    _check_pair(model._pair_, model.covariance, D)
     _check_monitor(model._monitor_)
     require((model._frame_ is None) != (model._warmup_ is None), "it has neither a scale nor rows to estimate it from")
     if model._frame_ is not None:
@@ -32,6 +33,15 @@ def check_mixture(model: IncrementalGaussianMixture) -> None:
     require(model._bank_ is None or model.forgetting == "adaptive", "it has memories that it was not to have")
     if model._bank_ is not None:
         _check_bank(model._bank_, model.covariance, D)
+
+
+def _check_pair(pair: Any, covariance: str, D: int) -> None:
+    require(type(pair) is Pair and type(pair.next_copy) is int, "it has no mixture that learns")
+    require(type(pair.primed) is bool, "it does not know what its components hold")
+    check_state(pair.learning, covariance, D)
+    if pair.answering is not None:
+        check_state(pair.answering, covariance, D)
+        require(pair.answering.n_components > 0, "the mixture that answers is empty")
 
 
 def check_frame(frame: Any, D: int) -> None:

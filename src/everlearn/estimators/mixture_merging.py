@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everlearn.core import adaptive, incremental, joining, readout
+from everlearn.core import adaptive, answering, incremental, joining, readout
 from everlearn.core.frame import Frame, frame_of_rows
 from everlearn.core.incremental import MixtureState
 from everlearn.errors import InputError, MergeError
@@ -60,8 +60,12 @@ def reduced(model: Model, n_components: int) -> Model:
     if not isinstance(n_components, int | np.integer) or n_components < 1:
         raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
     fewer = settled_copy(model)
-    priors = incremental.creation_priors(fewer._state_.n_components, fewer._constants_.settings)
-    _replace_state(fewer, joining.reduced(fewer._state_, int(n_components), priors))
+    pair = fewer._pair_
+    priors = incremental.creation_priors(pair.learning.n_components, fewer._constants_.settings.learning)
+    if pair.answering is not None:
+        _replace_state(fewer, joining.reduced(pair.answering, int(n_components)), primed=False)
+    else:
+        _replace_state(fewer, joining.reduced(pair.learning, int(n_components), priors if pair.primed else None))
     return fewer
 
 
@@ -75,11 +79,11 @@ def started(model: Model) -> Model:
     return new
 
 
-def with_state(model: Model, state: MixtureState, frame: Frame) -> Model:
+def with_state(model: Model, state: MixtureState, frame: Frame, *, primed: bool = True) -> Model:
     """A model with the parameters and columns of `model` that has learned `state`, in the coordinates of `frame`."""
     new = started(model)
     new._warmup_ = None
-    new._state_ = state
+    new._pair_ = answering.init(state, primed=primed)
     new._settle(frame)
     return new
 
@@ -96,12 +100,12 @@ def settled_copy(model: Model) -> Model:
 
 def _content(model: IncrementalGaussianMixture) -> tuple[int, bytes]:
     """What models are ordered by before they are merged."""
-    content = model._state_.means if model._warmup_ is None else model._warmup_.rows
+    content = model._pair_.learning.means if model._warmup_ is None else model._warmup_.rows
     return model.n_samples_seen_, content.tobytes()
 
 
-def _replace_state(model: IncrementalGaussianMixture, state: MixtureState) -> None:
-    model._state_ = state
+def _replace_state(model: IncrementalGaussianMixture, state: MixtureState, *, primed: bool | None = None) -> None:
+    model._pair_ = answering.init(state, primed=model._pair_.primed if primed is None else primed)
     model._cache_.clear()
     if model._bank_ is not None:
         model._bank_ = adaptive.init(state)
@@ -110,10 +114,14 @@ def _replace_state(model: IncrementalGaussianMixture, state: MixtureState) -> No
 def _joined(template: Model, models: list[Model], shares: Array) -> Model:
     """Models that have settled as one; components that differ little are merged."""
     frames = [model._constants_.frame for model in models]
-    frame = joining.pooled_frame(frames, np.array([model._state_.n_rows for model in models]))
-    states = [joining.in_frame(model._state_, old, frame) for model, old in zip(models, frames, strict=True)]
+    frame = joining.pooled_frame(frames, np.array([model._pair_.learning.n_rows for model in models]))
+    states = [joining.in_frame(model._pair_.learning, old, frame) for model, old in zip(models, frames, strict=True)]
     whole = with_state(template, joining.joined(states, shares), frame)
-    _replace_state(whole, _compacted(whole, _priors(models, shares, frame)))
+    if len(models) == 1 and shares[0] == 1.0:
+        whole._pair_ = models[0].copy()._pair_
+    else:
+        _replace_state(whole, _compacted(whole, _priors(models, shares, frame)))
+        whole._pair_ = answering.renewed(whole._pair_, whole._constants_.settings)
     whole._monitor_.totals[:] = sum(model._monitor_.totals for model in models)
     if whole.second_look:
         _take_samples(whole, models)
@@ -121,7 +129,7 @@ def _joined(template: Model, models: list[Model], shares: Array) -> Model:
 
 
 def _compacted(whole: IncrementalGaussianMixture, priors: Array | None) -> MixtureState:
-    state, settings = whole._state_, whole._constants_.settings
+    state, settings = whole._pair_.learning, whole._constants_.settings.learning
     if state.n_components == 0:
         return state
     limit = 1 if whole.beta == 0 else settings.max_components
@@ -134,7 +142,7 @@ def _priors(models: list[Model], shares: Array, frame: Frame) -> Array | None:
     parts = []
     for model, share in zip(models, shares, strict=True):
         constants = model._constants_
-        priors = incremental.creation_priors(model._state_.n_components, constants.settings)
+        priors = incremental.creation_priors(model._pair_.learning.n_components, constants.settings.learning)
         if priors is None:
             return None
         parts.append(share * priors * (constants.frame.scale / frame.scale) ** 2)
@@ -149,7 +157,7 @@ def _take_samples(whole: IncrementalGaussianMixture, models: list[Model]) -> Non
     rate = min((len(rows) / n for rows, n in zip(samples, seen, strict=True) if n), default=0.0)
     pool = _in_proportion(samples, seen, int(rate * seen.sum()))
     if len(pool):
-        _replace_state(whole, readout.second_look(whole._state_, pool))
+        _replace_state(whole, readout.second_look(whole._pair_.learning, pool), primed=False)
     kept = _in_proportion(samples, seen, min(len(whole._sample_), int(seen.sum())))
     whole._sample_[: len(kept)], whole._sampled_ = kept, int(seen.sum())
 

@@ -27,6 +27,7 @@ ESTIMATORS = {
 
 VALUES = {
     "everlearn.core.adaptive": ("AdaptiveState",),
+    "everlearn.core.answering": ("Pair",),
     "everlearn.core.change": ("ChangeState", "PageHinkley"),
     "everlearn.core.classes": ("Blend",),
     "everlearn.core.constraint": ("Every", "NaturalConstraint", "OnChange", "Reference"),

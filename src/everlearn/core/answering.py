@@ -1,0 +1,110 @@
+"""A mixture that answers, beside the one that learns.
+
+The learning mixture keeps many fine components. Now and then a sturdier copy with fewer of them is made
+(`everlearn.core.readout`); it answers, and learns every row too, until the next copy is made. It opens a component only
+for a row that hardly any row of a component is as far away as. When to copy is counted in rows of the stream, so that
+any split of it gives the same answers; copying takes a bounded share of the time of learning, which goes to zero.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.core import incremental, readout
+from everlearn.core.device import HOST, Device
+from everlearn.core.incremental import Info, MixtureState, Settings, is_diagonal, novelty_thresholds
+
+Array = NDArray[np.float64]
+
+FIRST_COPY = 50
+# A copy takes about as long as learning K D/2 rows; it is made again after an eighth of that at least.
+COPY_SHARE = 1 / 16
+NOVELTY_LEVEL = 0.01
+
+
+class Pair(NamedTuple):
+    """The mixture that learns; the one that answers, or None where that is the same; and the row of the next copy.
+
+    `primed` is whether the components that learn still hold the variance that they were created with.
+    """
+
+    learning: MixtureState
+    answering: MixtureState | None
+    next_copy: int
+    primed: bool
+
+
+class PairSettings(NamedTuple):
+    """The constants of both mixtures, and the variance of each column; `copying` is whether there are to be two."""
+
+    learning: Settings
+    answering: Settings
+    variance: Array
+    copying: bool
+
+
+def settings_for(settings: Settings, variance: Array, *, copying: bool) -> PairSettings:
+    """The constants of both mixtures from those of the first.
+
+    With forgetting or the printed update components do not hold their creation prior: then there is one mixture only.
+    """
+    calm = np.maximum(settings.thresholds, novelty_thresholds(NOVELTY_LEVEL, len(variance)))
+    copying = copying and incremental.creation_priors(1, settings) is not None
+    return PairSettings(settings, settings._replace(thresholds=calm), variance, copying)
+
+
+def init(state: MixtureState, *, primed: bool = True) -> Pair:
+    """A pair that answers from `state` until it is time for a copy."""
+    return Pair(state, None, _next_copy(state), primed)
+
+
+def _next_copy(state: MixtureState) -> int:
+    K, D, n = state.n_components, state.means.shape[1], state.n_rows
+    return n + max(FIRST_COPY, n // 2, int(COPY_SHARE * K * (1 if is_diagonal(state) else D)))
+
+
+def renewed(pair: Pair, settings: PairSettings) -> Pair:
+    """The pair with a fresh copy; without one where no component can be merged with another."""
+    state = pair.learning
+    copy = None
+    if settings.copying and state.n_components > 1:
+        copy = readout.merged_copy(state, settings.learning, settings.variance, primed=pair.primed)
+        copy = copy if copy.n_components < state.n_components else None
+    return Pair(state, copy, _next_copy(state), pair.primed)
+
+
+def learn(
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST
+) -> tuple[Pair, Info]:
+    """Learn the rows of X in order; `Info` is what they were to the mixture that answers. The pair is used up."""
+    if not settings.copying:
+        state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
+        return pair._replace(learning=state), info
+    parts = []
+    row = 0
+    while row < len(X):
+        stop = min(len(X), row + max(1, pair.next_copy - pair.learning.n_rows))
+        pair, info = _learn_both(pair, X[row:stop], weights[row:stop], settings, device)
+        parts.append(info)
+        if pair.learning.n_rows >= pair.next_copy:
+            pair = renewed(pair, settings)
+        row = stop
+    return pair, parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def _learn_both(
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device
+) -> tuple[Pair, Info]:
+    state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
+    copy = pair.answering
+    if copy is not None:
+        copy, info = incremental.learn(copy, X, weights, settings.answering, device)
+    return Pair(state, copy, pair.next_copy, pair.primed), info
+
+
+def _joined(parts: list[Info]) -> Info:
+    densities, distances = ([part[i] for part in parts] for i in range(2))
+    return Info(np.concatenate([*densities, []]), np.concatenate([*distances, []]), sum(part[2] for part in parts))
