@@ -33,10 +33,10 @@ MODELS = {
     "default": IncrementalGaussianMixtureClassifier,
     "default, one pass of partial_fit": IncrementalGaussianMixtureClassifier,
     "paper's settings": IncrementalGaussianMixtureClassifier.paper,
-    "linear discriminant analysis": lambda: make_pipeline(SimpleImputer(), LinearDiscriminantAnalysis()),
-    "logistic regression": lambda: make_pipeline(
-        SimpleImputer(), StandardScaler(), LogisticRegression(max_iter=1000)
+    "linear discriminant analysis": lambda: make_pipeline(
+        SimpleImputer(), LinearDiscriminantAnalysis("lsqr", shrinkage="auto")
     ),
+    "logistic regression": lambda: make_pipeline(SimpleImputer(), StandardScaler(), LogisticRegression(max_iter=1000)),
 }
 STREAMED = "default, one pass of partial_fit"
 BINS = 15

@@ -636,3 +636,15 @@ class HomogeneousBlock:
         self.counts = self.forgetting * self.counts + p
         self.log_dets += D * np.log(1 - w) + np.log(1 + w * d2)
         self.shares *= 1 - w
+
+
+# -- the copy of a mixture that answers --------------------------------------------------------------
+
+
+def sturdy_covariances(groups, prior, ridge):
+    """Covariances of components from their rows: two rows of the common shape in place of the creation prior."""
+    scatters = [(rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0)) for rows in groups]
+    common = (prior + sum(scatters)) / (1 + sum(len(rows) - 1 for rows in groups))
+    return np.array(
+        [(S + 2 * (common + ridge)) / (len(rows) + 1) + ridge for S, rows in zip(scatters, groups, strict=True)]
+    )

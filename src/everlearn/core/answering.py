@@ -2,8 +2,9 @@
 
 The learning mixture keeps many fine components. Now and then a sturdier copy with fewer of them is made
 (`everlearn.core.readout`); it answers, and learns every row too, until the next copy is made. It opens a component only
-for a row that hardly any row of a component is as far away as. When to copy is counted in rows of the stream, so that
-any split of it gives the same answers; copying takes a bounded share of the time of learning, which goes to zero.
+for a row that is out of reach of all it has. When to copy is counted in rows of the stream, so that any split of it
+gives the same answers; the time that copying takes is a bounded multiple of that of learning, and in the long run
+nothing beside it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from everlearn.core.incremental import Info, MixtureState, Settings, is_diagonal
 Array = NDArray[np.float64]
 
 FIRST_COPY = 50
-# A copy takes about as long as learning K D/2 rows; it is made again after an eighth of that at least.
-COPY_SHARE = 1 / 16
+# A copy takes about as long as learning K D/2 rows (K/2 with diagonal covariances); the next is at least a quarter of
+# that away.
+COPY_SHARE = 1 / 8
 NOVELTY_LEVEL = 0.01
 
 
@@ -63,7 +65,7 @@ def init(state: MixtureState, *, primed: bool = True) -> Pair:
 
 def _next_copy(state: MixtureState) -> int:
     K, D, n = state.n_components, state.means.shape[1], state.n_rows
-    return n + max(FIRST_COPY, n // 2, int(COPY_SHARE * K * (1 if is_diagonal(state) else D)))
+    return n + max(FIRST_COPY, n // 4, int(COPY_SHARE * K * (1 if is_diagonal(state) else D)))
 
 
 def renewed(pair: Pair, settings: PairSettings) -> Pair:

@@ -34,9 +34,7 @@ PRIOR_ROWS = 2.0  # a column
 PRIOR_SHARE = 0.1
 
 
-def merged_copy(
-    state: MixtureState, settings: Settings, variance: Array, *, primed: bool = True
-) -> MixtureState:
+def merged_copy(state: MixtureState, settings: Settings, variance: Array, *, primed: bool = True) -> MixtureState:
     """A copy with sturdy covariances, merged while a pair costs little.
 
     Components that are not `primed`, or that forgetting or the printed update has changed, have no creation prior to
@@ -60,8 +58,8 @@ def sturdy_covariances(state: MixtureState, initial_variance: Array, variance: A
     """Covariances of the components, drawn together; `RIDGE` times the columns' variance is added to all.
 
     Component j holds ``n_j Sigma_j = P + S_j``, its creation prior and the scatter of its rows. With the shape that all
-    have in common, ``C = (P + sum S_j)/(1 + sum (n_j - 1))``, it becomes ``(S_j + 2 C)/(n_j + 1)``: a component that has
-    seen one row only takes the common shape. A covariance that cannot hold the prior keeps all it has.
+    have in common, ``C = (P + sum S_j)/(1 + sum (n_j - 1))``, it becomes ``(S_j + 2 C)/(n_j + 1)``: a component of one
+    row takes the common shape. A covariance that cannot hold the prior keeps all it has.
     """
     K, ridge = state.n_components, _ridge(state, variance)
     covariances, counts = covariances_of(state), state.counts[:K]

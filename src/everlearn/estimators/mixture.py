@@ -63,8 +63,9 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     incremental Gaussian mixture network [1]_; docs/errata.md says where it differs from the printed one. NaN means "not
     observed": a row teaches what its observed columns say.
 
-    Densities are answered from the components as they are learned. The components that one sees (`means_`, `predict`,
-    ...) are a copy in which those that differ little are merged.
+    Learning keeps many fine components. Answers (`score_samples`, `predict`, `means_`, ...) come from a copy in which
+    components that differ little are merged and each takes something of the shape that all have in common. The copy
+    learns every row too, and is made anew whenever a quarter more rows have come; so it may be asked after every row.
 
     Parameters
     ----------
@@ -84,7 +85,8 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         has no room, components that cost little likelihood are merged.
     merging : bool, default=True
         Whether a full mixture merges all pairs that cost less than a tenth of a BIC penalty (and down to half of
-        `max_components` if need be), or the cheapest pair only.
+        `max_components` if need be), and answers come from a merged copy; or only the cheapest pair is merged, when
+        there is no room, and answers come from the components as they are learned.
     prune : None or tuple (min_age, min_count), default=None
         Remove components that are older than `min_age` rows and have gathered less than `min_count`.
     update : {"exact", "paper"}, default="exact"
@@ -274,8 +276,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn mixture with the same densities.
 
-        It has all components that densities are answered from, more than one sees in `means_`; for fewer, see
-        :func:`everlearn.reduce`.
+        It has all components that densities are answered from; for fewer, see :func:`everlearn.reduce`.
 
         Returns
         -------
