@@ -153,7 +153,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
     >>> model = IncrementalGaussianMixture().fit(rng.permutation(X))
     >>> model.score_samples([[0.0, 0.0], [9.0, 9.0], [4.5, 4.5]]).round(1)
-    array([ -2.5,  -2.6, -11.3])
+    array([ -2.5,  -2.6, -14.6])
     >>> model.weights_[:2].round(2)
     array([0.5 , 0.49])
     """
