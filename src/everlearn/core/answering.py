@@ -78,9 +78,7 @@ def renewed(pair: Pair, settings: PairSettings) -> Pair:
     return Pair(state, copy, _next_copy(state), pair.primed)
 
 
-def learn(
-    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST
-) -> tuple[Pair, Info]:
+def learn(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST) -> tuple[Pair, Info]:
     """Learn the rows of X in order; `Info` is what they were to the mixture that answers. The pair is used up."""
     if not settings.copying:
         state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
@@ -97,9 +95,7 @@ def learn(
     return pair, parts[0] if len(parts) == 1 else _joined(parts)
 
 
-def _learn_both(
-    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device
-) -> tuple[Pair, Info]:
+def _learn_both(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device) -> tuple[Pair, Info]:
     state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
     copy = pair.answering
     if copy is not None:
