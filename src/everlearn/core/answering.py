@@ -63,6 +63,12 @@ def init(state: MixtureState, *, primed: bool = True) -> Pair:
     return Pair(state, None, _next_copy(state), primed)
 
 
+def copied(pair: Pair) -> Pair:
+    """An independent copy."""
+    answer = None if pair.answering is None else incremental.with_arrays(pair.answering, np.copy)
+    return pair._replace(learning=incremental.with_arrays(pair.learning, np.copy), answering=answer)
+
+
 def _next_copy(state: MixtureState) -> int:
     K, D, n = state.n_components, state.means.shape[1], state.n_rows
     return n + max(FIRST_COPY, n // 4, int(COPY_SHARE * K * (1 if is_diagonal(state) else D)))
