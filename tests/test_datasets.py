@@ -112,9 +112,9 @@ def test_mnist_from_a_folder(tmp_path, monkeypatch, pack, suffix):
 
 def test_mnist_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("EVERLEARN_DATA", raising=False)
-    with pytest.raises(InputError, match=r"folder=.*EVERLEARN_DATA.*fetch_openml"):
+    with pytest.raises(InputError, match=r"folder=.*EVERLEARN_DATA.*fetch_mnist"):
         datasets.load_mnist()
-    with pytest.raises(InputError, match=r"train-images-idx3-ubyte.gz in .*fetch_openml"):
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte.gz in .*fetch_mnist"):
         datasets.load_mnist(tmp_path)
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "serve": "Serve models over HTTP, with a live page.",
     "bench": "Measure how fast this machine learns.",
     "doctor": "Show what is installed, and whether it works.",
+    "reproduce": "Make the tables and figures of the papers anew, beside the printed ones.",
 }
 _EXAMPLES = """
 Examples:

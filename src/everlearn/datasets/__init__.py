@@ -5,7 +5,7 @@ the file ATTRIBUTION.md beside the data names their donors. The breast cancer da
 Medical Centre, Institute of Oncology, Ljubljana. Thanks go to M. Zwitter and M. Soklic for providing it.
 """
 
-from everlearn.datasets.mnist import load_mnist
+from everlearn.datasets.mnist import fetch_mnist, load_mnist
 from everlearn.datasets.weka import (
     NAMES,
     load,
@@ -20,6 +20,7 @@ from everlearn.datasets.weka import (
 
 __all__ = [
     "NAMES",
+    "fetch_mnist",
     "load",
     "load_breast_cancer",
     "load_diabetes",

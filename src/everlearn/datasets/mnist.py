@@ -18,6 +18,9 @@ _FILES = {
     "test_data": "t10k-images-idx3-ubyte",
     "test_target": "t10k-labels-idx1-ubyte",
 }
+_ABOUT = "Handwritten digits, 28 x 28 pixels from 0 to 255. Y. LeCun and C. Cortes."
+TRAIN = 60_000
+"""Rows to learn; the others are to test."""
 
 
 def load_mnist(folder: str | os.PathLike[str] | None = None) -> Bunch:
@@ -38,8 +41,28 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> Bunch:
     arrays = {key: read_idx(_file(place, name)) for key, name in _FILES.items()}
     for key in ("data", "test_data"):
         arrays[key] = arrays[key].reshape(len(arrays[key]), -1)
-    about = "Handwritten digits, 28 x 28 pixels from 0 to 255. Y. LeCun and C. Cortes."
-    return Bunch(**arrays, DESCR=about)
+    return Bunch(**arrays, DESCR=_ABOUT)
+
+
+def fetch_mnist() -> Bunch:
+    """Download the handwritten digits of MNIST from OpenML; scikit-learn keeps them in its data folder.
+
+    Returns
+    -------
+    Bunch
+        As from :func:`load_mnist`.
+    """
+    from sklearn.datasets import fetch_openml
+
+    found = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
+    images, digits = found.data.astype(np.uint8), found.target.astype(np.uint8)
+    parts = {
+        "data": images[:TRAIN],
+        "target": digits[:TRAIN],
+        "test_data": images[TRAIN:],
+        "test_target": digits[TRAIN:],
+    }
+    return Bunch(**parts, DESCR=_ABOUT)
 
 
 def _folder(folder: str | os.PathLike[str] | None) -> Path:
@@ -49,7 +72,7 @@ def _folder(folder: str | os.PathLike[str] | None) -> Path:
         return Path(os.environ["EVERLEARN_DATA"]) / "mnist"
     raise InputError(
         "load_mnist needs the folder of the four MNIST files: give folder=, or set EVERLEARN_DATA to the folder that "
-        "holds mnist/. Where there are none, sklearn.datasets.fetch_openml('mnist_784') downloads the same images."
+        "holds mnist/. Where there are none, fetch_mnist() downloads the same images."
     )
 
 
@@ -59,7 +82,7 @@ def _file(folder: Path, name: str) -> Path:
             return path
     raise InputError(
         f"There is no {name}.gz in {folder}. Put the four original MNIST files there, name their folder with folder=, "
-        "or take sklearn.datasets.fetch_openml('mnist_784') instead."
+        "or let fetch_mnist() download the same images."
     )
 
 

@@ -1,0 +1,150 @@
+"""Running items one after another, and keeping what they find in a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from everlearn.errors import InputError, MissingExtraError
+from everlearn.papers.provenance import provenance
+from everlearn.papers.registry import Context, Item, Skip, papers
+from everlearn.papers.results import SKIPPED
+
+FORMAT = "everlearn reproduction 1"
+
+Record = dict[str, Any]
+
+
+def run_item(item: Item, context: Context) -> Record:
+    """Run one item on one BLAS thread; what it needs and does not find makes it a skipped one.
+
+    Parameters
+    ----------
+    item : Item
+        What to run.
+    context : Context
+        Size, seed, data, progress.
+
+    Returns
+    -------
+    dict
+        Verdict, claims, tables, figures, and how long it took.
+    """
+    start, cpu = time.perf_counter(), time.process_time()
+    try:
+        with threadpool_limits(1):
+            found = item.run(context).as_dict()
+    except (Skip, MissingExtraError) as error:
+        found = {"verdict": SKIPPED, "why": str(error), "about": "", "claims": [], "tables": [], "figures": []}
+    took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
+    return {"paper": item.paper, "item": item.name, "title": item.title, **found, **took}
+
+
+class Reproduction:
+    """The findings of a run, kept in a file as they come.
+
+    Parameters
+    ----------
+    command : str
+        How the run was asked for.
+    quick : bool
+        Whether it is a quick run.
+    seed : int
+        Its seed.
+    """
+
+    def __init__(self, command: str, *, quick: bool, seed: int) -> None:
+        self.record: Record = {
+            "format": FORMAT,
+            "command": command,
+            "quick": quick,
+            "seed": seed,
+            "papers": {},
+            "sections": {},
+        }
+
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Take over the sections of an earlier run of the same size and seed; a file that is not there has none."""
+        if not Path(path).exists():
+            return
+        earlier = read(path)
+        for name in ("quick", "seed"):
+            if earlier[name] != self.record[name]:
+                raise InputError(
+                    f"{path} holds a run with {name}={earlier[name]}, this one has {name}={self.record[name]}. Give "
+                    "the same options to resume it, or another file."
+                )
+        done = {key: section for key, section in earlier["sections"].items() if section["verdict"] != SKIPPED}
+        self.record["sections"].update(done)
+
+    def missing(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that are still to run."""
+        return [item for item in items if item.key not in self.record["sections"]]
+
+    def add(self, item: Item, section: Record) -> None:
+        """Take up what an item has found; sections stay in the order of the papers."""
+        made = {"finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **provenance()}
+        sections = {**self.record["sections"], item.key: {**section, "made": made, "command": self.record["command"]}}
+        listed = papers()
+        order = [entry.key for paper in listed for entry in paper.items.values()]
+        self.record["sections"] = {key: sections[key] for key in order if key in sections}
+        about = {paper.key: {"title": paper.title, "authors": paper.authors} for paper in listed}
+        used = {section["paper"] for section in self.record["sections"].values()}
+        self.record["papers"] = {key: words for key, words in about.items() if key in used}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write everything so far as JSON."""
+        text = json.dumps(self.record, ensure_ascii=False, indent=1, allow_nan=False)
+        Path(path).write_text(_compact(text), encoding="utf-8")
+
+
+def read(path: str | os.PathLike[str]) -> Record:
+    """Read the JSON file of a run.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    dict
+        What was found.
+    """
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise InputError(f"{path} does not hold the results of `everlearn reproduce`.")
+    return record
+
+
+def run(
+    items: Iterable[Item],
+    context_of: Callable[[Item], Context],
+    reproduction: Reproduction,
+    keep: Callable[[Item, Record], None],
+) -> None:
+    """Run items, and give each finding to `keep` as soon as it is there."""
+    for item in items:
+        section = run_item(item, context_of(item))
+        reproduction.add(item, section)
+        keep(item, section)
+
+
+def _compact(text: str) -> str:
+    """Put lists of numbers on one line."""
+    return re.sub(r"\[\s+((?:[-\d.eE+]+|null)(?:,\s+(?:[-\d.eE+]+|null))*)\s+\]", _one_line, text)
+
+
+def _one_line(match: Any) -> str:
+    return "[" + ",".join(part.strip() for part in match.group(1).split(",")) + "]"
