@@ -76,8 +76,10 @@ def test_answers_follow_a_change_before_the_next_copy():
     assert density(pair.answering, far).mean() > before + 100.0
 
 
-@pytest.mark.parametrize("changes", [{"forgetting": 0.99}, {"paper": True}])
-def test_without_creation_priors_there_is_one_mixture(changes):
+@pytest.mark.parametrize(
+    "changes", [{"forgetting": 0.99}, {"paper": True}, {"max_components": 1}, {"thresholds": np.full(D + 1, np.inf)}]
+)
+def test_there_is_one_mixture_without_creation_priors_or_a_second_component(changes):
     pair, _ = learned(stream(0, 300), **changes)
     assert pair.answering is None
 

@@ -51,10 +51,12 @@ class PairSettings(NamedTuple):
 def settings_for(settings: Settings, variance: Array, *, copying: bool) -> PairSettings:
     """The constants of both mixtures from those of the first.
 
-    With forgetting or the printed update components do not hold their creation prior: then there is one mixture only.
+    With forgetting or the printed update components do not hold their creation prior: then there is one mixture only,
+    as there is where there can be no second component.
     """
     calm = np.maximum(settings.thresholds, novelty_thresholds(NOVELTY_LEVEL, len(variance)))
-    copying = copying and incremental.creation_priors(1, settings) is not None
+    single = settings.max_components == 1 or np.isinf(settings.thresholds[-1])
+    copying = copying and not single and incremental.creation_priors(1, settings) is not None
     return PairSettings(settings, settings._replace(thresholds=calm), variance, copying)
 
 
