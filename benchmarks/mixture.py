@@ -4,15 +4,19 @@
 
 All contenders take turns in one run, and each counts with its quickest turn. The share of the GEMM rate takes the
 arithmetic of the block algorithm without a screen, 2 D^2 flops a row and component and D^2 more for each component
-that the row updates, at the speed of this machine's own product of two 1024 x 1024 matrices.
+that the row updates, at the speed of this machine's own product of two 1024 x 1024 matrices. EM's iteration is an
+E-step and the sums of an M-step, without the factorisations that do not depend on the rows.
 """
 
 import argparse
+import os
 import platform
 import time
 from pathlib import Path
 
 import numpy as np
+import scipy
+import sklearn
 from mixture_sequential import PlainMixture
 from sklearn.mixture import GaussianMixture
 from sklearn.mixture._gaussian_mixture import _estimate_gaussian_parameters
@@ -20,13 +24,20 @@ from threadpoolctl import threadpool_limits
 
 from everlearn.core import incremental, runs
 from everlearn.core.block import Rows
+from everlearn.core.device import HOST
 from everlearn.core.pace import Method
+from everlearn.core.single import SINGLE
 
-TURNS = 3
-NEVER = 10**9
+TURNS = 4
 # D, K, rows for us, for one row at a time, for plain NumPy and for EM
-HEADLINES = [(34, 75, 8192, 2000, 200, 8192), (784, 1, 4096, 256, 64, 4096), (784, 50, 1024, 32, 4, 1024)]
+HEADLINES = [
+    (34, 75, 8192, 2000, 100, 8192),
+    (784, 1, 8192, 256, 64, 4096),
+    (784, 50, 4096, 32, 2, 1024),
+    (3072, 1, 1024, 32, 4, 1024),
+]
 GRID = [(D, K) for D in (2, 4, 16, 34, 64, 256, 784) for K in (1, 10, 75)]
+FAR, NEAR = 3.0, 0.1  # spread of the means, in deviations: components apart, and on top of each other
 
 
 class Problem:
@@ -34,43 +45,59 @@ class Problem:
 
     def __init__(self, D, K, n, spread, seed=0):
         rng = np.random.default_rng(seed)
-        A = rng.normal(size=(min(K, 8), D, D)) / np.sqrt(D)
+        A = rng.normal(size=(min(K, 4), D, D)) / np.sqrt(D)
         shapes = A @ np.swapaxes(A, 1, 2) + 0.3 * np.eye(D)
-        self.shapes = shapes[np.arange(K) % len(shapes)]
-        self.means = rng.normal(0, spread, (K, D))
+        self.kind = np.arange(K) % len(shapes)
+        self.shapes, self.means = shapes, rng.normal(0, spread, (K, D))
         labels = rng.integers(K, size=n)
         self.X, self.weights = self.means[labels], np.ones(n)
         for i, factor in enumerate(np.linalg.cholesky(shapes)):
-            drawn = labels % len(shapes) == i
+            drawn = self.kind[labels] == i
             self.X[drawn] += rng.normal(size=(drawn.sum(), D)) @ factor.T
         self.settings = incremental.Settings(
             np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, 0.0
         )  # nothing is novel: K stays
 
     def state(self):
-        K, D = self.means.shape
-        return incremental.from_components(np.full(K, 20.0 * D), self.means, self.shapes, np.ones(K))
+        (K, D), inverses = self.means.shape, np.linalg.inv(self.shapes)
+        log_dets = np.linalg.slogdet(self.shapes)[1]
+        symmetric = 0.5 * (inverses + np.swapaxes(inverses, 1, 2))
+        return incremental.MixtureState(
+            self.means.copy(), symmetric[self.kind], log_dets[self.kind], np.full(K, 20.0 * D), np.ones(K), K, 0, 0
+        )
 
 
 def row_by_row(state, X, weights, settings):
     n = len(X)
     rows = Rows(X, weights, np.empty(n), np.empty(n))
-    state, outcome = runs.learn_singly(state, rows, 0, n, settings, settings.thresholds)
-    assert outcome.row == n
-    return state
+    after = 0
+    while after < n:
+        state, (after, status, _) = runs.learn_singly(state, rows, after, n, settings, settings.thresholds)
+        if status == runs.kernels.FULL:
+            state = incremental.make_room(state, settings)
+    return state, rows
 
 
 class Ours:
     """Learns the same rows again and again, as `incremental.learn` chooses to."""
 
-    def __init__(self, problem, n, learn=incremental.learn):
-        self.state, self.learn = problem.state(), learn
-        self.rows = problem.X[:n], problem.weights[:n], problem.settings
-        self.n = n
+    def __init__(self, problem, n, X=None, device=HOST):
+        self.state, self.n = problem.state(), n
+        X = problem.X if X is None else X
+        self.arguments = X[:n], problem.weights[:n], problem.settings, device
 
     def __call__(self):
-        result = self.learn(self.state, *self.rows)
-        self.state = result[0] if self.learn is incremental.learn else result
+        self.state, _ = incremental.learn(self.state, *self.arguments)
+
+
+class RowByRow:
+    """The same in the compiled loop, one row at a time."""
+
+    def __init__(self, problem, n):
+        self.state, self.problem, self.n = problem.state(), problem, n
+
+    def __call__(self):
+        self.state = row_by_row(self.state, self.problem.X[: self.n], self.problem.weights, self.problem.settings)[0]
 
 
 class Plain:
@@ -90,11 +117,9 @@ class Iteration:
     def __init__(self, problem, n):
         K = len(problem.means)
         self.X, self.n = problem.X[:n], n
-        precisions = np.linalg.inv(problem.shapes)
         self.model = GaussianMixture(K)
-        self.model.weights_ = np.full(K, 1.0 / K)
-        self.model.means_ = problem.means
-        self.model.precisions_cholesky_ = np.linalg.cholesky(precisions)
+        self.model.weights_, self.model.means_ = np.full(K, 1.0 / K), problem.means
+        self.model.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(problem.shapes))[problem.kind]
 
     def __call__(self):
         _, log_resp = self.model._e_step(self.X)
@@ -125,48 +150,39 @@ def gemm_rate(turns=10):
     return 2 * 1024**3 / best
 
 
-def way(D, K, n):
-    """How most rows of a separated mixture are learned."""
-    return runs.choose(D, K).value
-
-
-def headlines(quick):
+def headlines(quick, best):
+    """The table of large mixtures; `best` takes our times by problem."""
     lines = [
-        "| | ours, µs a row | way | share of GEMM rate | row by row | plain NumPy | EM iteration |",
-        "|---|---|---|---|---|---|---|",
+        "| | ours, µs a row | way | share of GEMM rate | float32 | row by row | plain NumPy | EM iteration |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for D, K, n, n_rows, n_plain, n_em in HEADLINES[: 2 if quick else 3]:
-        rate = gemm_rate()
-        problem = Problem(D, K, n, spread=3.0)
-        contenders = {
-            "ours": Ours(problem, n),
-            "rows": Ours(problem, n_rows, row_by_row),
-            "plain": Plain(problem, n_plain),
-            "em": Iteration(problem, n_em),
-        }
-        t = in_turns(contenders, turns=2 if K * D > 10_000 else TURNS, warm_up=K * D <= 10_000)
-        rate = max(rate, gemm_rate())
-        share = (2 * K + 1) * D * D / (t["ours"] * 1e-6) / rate
-        times = [f"{t[name] / t['ours']:.1f} times" for name in ("rows", "plain", "em")]
-        lines.append(f"| D={D} K={K} | {t['ours']:.1f} | {way(D, K, n)} | {share:.0%} | " + " | ".join(times) + " |")
+    for D, K, n, n_rows, n_plain, n_em in HEADLINES[: 2 if quick else None]:
+        rate, problem = gemm_rate(), Problem(D, K, n, FAR)
+        few = 2 if K * D > 3000 else TURNS
+        t = in_turns({"ours": Ours(problem, n), "single": Ours(problem, n, device=SINGLE)}, few)
+        t |= in_turns({"rows": RowByRow(problem, n_rows)}, few, warm_up=False)
+        t |= in_turns({"em": Iteration(problem, n_em)}, few, warm_up=False)
+        t |= in_turns({"plain": Plain(problem, n_plain)}, few, warm_up=False)
+        share = (2 * K + 1) * D * D / (t["ours"] * 1e-6) / max(rate, gemm_rate())
+        times = [f"{t[name] / t['ours']:.2g}" for name in ("single", "rows", "plain", "em")]
+        best.setdefault((D, K), []).append(t["ours"])
+        method = runs.choose(D, K).value
+        lines.append(f"| D={D} K={K} | {t['ours']:.1f} | {method} | {share:.0%} | " + " | ".join(times) + " |")
     return lines
 
 
 def grid(quick):
-    lines = [
-        "| time as a share of row by row | " + " | ".join(f"K={K}" for K in (1, 10, 75)) + " |",
-        "|---|---|---|---|",
-    ]
+    """Our time as a share of row by row, for components apart and on top of each other."""
+    lines = ["| | " + " | ".join(f"K={K}" for K in (1, 10, 75)) + " |", "|---|---|---|---|"]
     cells = {}
     for D, K in GRID[: 12 if quick else None]:
-        spreads = (5.0,) if K == 1 else (5.0, 0.1)
-        n_rows = int(np.clip(4e8 / (K * (60 + 0.5 * D * D)), 48, 16_000))
-        n = max(n_rows, 1024 if D < 500 else 384)
+        n_rows = int(np.clip(1e8 / (K * (60 + 0.5 * D * D)), 32, 16_000))
+        n = max(n_rows, 4096 if D < 100 else 1024)
         ratios = []
-        for spread in spreads:
+        for spread in (FAR,) if K == 1 else (FAR, NEAR):
             problem = Problem(D, K, n, spread)
             large = K * D * D > 1e7
-            contenders = {"ours": Ours(problem, n), "rows": Ours(problem, n_rows, row_by_row)}
+            contenders = {"ours": Ours(problem, n), "rows": RowByRow(problem, n_rows)}
             t = in_turns(contenders, turns=1 if large else TURNS, warm_up=not large)
             ratios.append(f"{t['ours'] / t['rows']:.2f}")
         cells[D, K] = ", ".join(ratios)
@@ -175,33 +191,87 @@ def grid(quick):
     return lines
 
 
+def with_gaps(X, way, rng):
+    X = X.copy()
+    if way == "at random":
+        X[rng.random(X.shape) < 0.3] = np.nan
+    for start in range(0, len(X) if way == "in stretches" else 0, 256):
+        X[start : start + 256, rng.random(X.shape[1]) < 0.3] = np.nan
+    return X
+
+
+def gaps():
+    """Time of rows with 30 % of their cells missing, as a multiple of that of complete rows."""
+    lines = ["| | complete, µs a row | cells at random | the same columns for 256 rows |", "|---|---|---|---|"]
+    for D, K in ((10, 10), (34, 75)):
+        for spread, name in ((FAR, "apart"), (NEAR, "on top of each other")):
+            n, rng = 4096 if D == 10 else 1024, np.random.default_rng(0)
+            problem = Problem(D, K, n, spread)
+            contenders = {
+                way: Ours(problem, n, with_gaps(problem.X, way, rng))
+                for way in ("complete", "at random", "in stretches")
+            }
+            t = in_turns(contenders)
+            times = [f"{t[way] / t['complete']:.1f}" for way in ("at random", "in stretches")]
+            lines.append(f"| D={D} K={K}, {name} | {t['complete']:.1f} | " + " | ".join(times) + " |")
+    return lines
+
+
+def in_one_way(method, problem):
+    chosen = runs.choose
+    runs.choose = lambda D, K, *args, **kwargs: method
+    state, info = incremental.learn(problem.state(), problem.X, problem.weights, problem.settings)
+    runs.choose = chosen
+    return state, info
+
+
 def deviations():
-    """Largest difference between one block, in each way, and the same rows one by one, from the same state."""
-    lines = ["| one block, largest relative difference | distances | means | precisions |", "|---|---|---|---|"]
-    for D, K in ((34, 75), (256, 5)):
-        problem = Problem(D, K, 64, spread=0.1)
-        truth = problem.state()
-        rows = Rows(problem.X, problem.weights, np.empty(64), np.empty(64))
-        truth, _ = runs.learn_singly(truth, rows, 0, 64, problem.settings, problem.settings.thresholds)
-        chosen = runs.choose
-        runs.choose = lambda *args, **kwargs: Method.BLOCKS
-        state, info = incremental.learn(problem.state(), problem.X, problem.weights, problem.settings)
-        runs.choose = chosen
-        pairs = ((info.distance, rows.distance), (state.means, truth.means), (state.precisions, truth.precisions))
-        figures = (f"{np.abs(a - b).max() / np.abs(b).max():.0e}" for a, b in pairs)
-        lines.append(f"| D={D} K={K} | " + " | ".join(figures) + " |")
+    """Largest relative difference between blocks and the same rows one by one, from the same state."""
+    lines = ["| | components | distances | means | precisions |", "|---|---|---|---|---|"]
+    cases = [
+        ("one block, on top of each other", 34, 75, 64, NEAR, {}),
+        ("one block, on top of each other", 256, 5, 64, NEAR, {}),
+        ("one block, creating and pruning", 34, 5, 64, NEAR, {"beta": 0.5, "prune": (12.0, 2.0)}),
+        ("20,000 rows, apart", 34, 20, 20_000, 5.0, {}),
+    ]
+    for name, D, K, n, spread, changes in cases:
+        problem = Problem(D, K, n, spread)
+        if changes:
+            min_age, min_count = changes["prune"]
+            thresholds = incremental.novelty_thresholds(changes["beta"], D)
+            problem.settings = problem.settings._replace(
+                thresholds=thresholds, min_age=min_age, min_count=min_count, max_components=100
+            )
+        truth, rows = row_by_row(problem.state(), problem.X, problem.weights, problem.settings)
+        state, info = in_one_way(Method.BLOCKS, problem)
+        n_components = truth.n_components
+        assert state.n_components == n_components
+        pairs = ((info.distance, rows.distance), *zip(state[:2], truth[:2], strict=True))
+        parts = [(a[:n_components], b[:n_components]) if a.ndim > 1 else (a, b) for a, b in pairs]
+        figures = (f"{np.abs(a - b).max() / np.abs(b).max():.0e}" for a, b in parts)
+        lines.append(f"| {name}, D={D} | {K} to {n_components} | " + " | ".join(figures) + " |")
     return lines
 
 
 def report(threads, quick):
-    parts = []
+    parts, best = [], {}
     for n in threads:
         with threadpool_limits(n):
             heading = f"## {n} BLAS thread{'s' if n > 1 else ''}"
-            rate = f"GEMM: {gemm_rate() / 1e9:.0f} Gflops a second."
-            parts += [heading, "", rate, "", *headlines(quick), ""]
-            if n == threads[0]:
-                parts += ["Components far apart, then on top of each other:", "", *grid(quick), "", *deviations(), ""]
+            note = "Times of the others are multiples of ours."
+            rate = f"GEMM: {gemm_rate() / 1e9:.0f} Gflops a second. {note}"
+            parts += [heading, "", rate, "", *headlines(quick, best), ""]
+    if len(threads) > 1:
+        ratios = (f"{times[0] / times[-1]:.2f} at D={D} K={K}" for (D, K), times in best.items())
+        parts += [f"{threads[-1]} BLAS threads against {threads[0]}: " + ", ".join(ratios) + ".", ""]
+    sections = [
+        ("Share of the time of row by row", "Components apart, then on top of each other.", lambda: grid(quick)),
+        ("Gaps", "30 % of the cells missing; times as multiples of complete rows.", gaps),
+        ("Blocks and rows one by one", "Largest relative differences.", deviations),
+    ]
+    with threadpool_limits(threads[0]):
+        for title, note, table in sections:
+            parts += [f"## {title}", "", note, "", *table(), ""]
     return "\n".join(parts)
 
 
@@ -215,8 +285,23 @@ def main():
     print(tables)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        made = f"`python benchmarks/mixture.py`, Python {platform.python_version()}, NumPy {np.__version__}."
-        arguments.out.write_text(f"# The incremental mixture in blocks\n\nMade by {made}\n\n{tables}")
+        versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
+        made = (
+            f"`python benchmarks/mixture.py` on {processor()}, {os.cpu_count()} cores; "
+            f"Python {platform.python_version()}, {versions}."
+        )
+        arguments.out.write_text(f"# The incremental mixture in blocks\n\n{made}\n\n{tables}")
+
+
+def processor():
+    """What this machine computes with, in words."""
+    names = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _cpuinfo():
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
 
 
 if __name__ == "__main__":

@@ -57,9 +57,10 @@ class Block(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Components that are worked on together: their numbers in the block, and Y = E Lambda of the rows they meet."""
+    """Components that are worked on together: their numbers in the block, E and Y = E Lambda of the rows they meet."""
 
     which: slice
+    E: Any
     Y: Any
 
 
@@ -185,7 +186,7 @@ def _project(block: Block, which: slice) -> Stack:
     device.gram(E, Y, P)
     diagonal = np.einsum("jii->ji", P).ravel()
     meetings.diagonal[meetings.first[which.start] :][: len(diagonal)] = diagonal
-    return Stack(which, Y)
+    return Stack(which, E, Y)
 
 
 def _commit(block: Block, stack: Stack, slots: slice) -> None:
@@ -198,14 +199,14 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
     learned, busiest = gains > 0.0, int(block.meetings.n_learned[which].max())
     if busiest == 0 or not block.members.alive[which].any():
         return
-    X, Y, share = _met(block, which), stack.Y, block.members.share[which]
+    E, Y, share = stack.E, stack.Y, block.members.share[which]
     if busiest < R.shape[1]:
         rows = np.argsort(~learned, axis=1, kind="stable")[:, :busiest]
         R = R[np.arange(len(R))[:, None, None], rows[:, :, None], rows[:, None, :]]
         learned, gains = np.take_along_axis(learned, rows, axis=1), np.take_along_axis(gains, rows, axis=1)
-        X, Y = device.pick(X, rows), device.pick(Y, rows)
+        E, Y = device.pick(E, rows), device.pick(Y, rows)
     kernels.isolate(R, learned)
-    means[slots] += device.combine(share[:, None] * gains, device.deviations(X, means[slots]))
+    means[slots] += device.combine(share[:, None] * gains, E)
     device.downdate(block.matrices, slots, device.solve(R, Y, learned), share)
 
 
@@ -232,7 +233,7 @@ def _give_birth(block: Block, j: int, slot: int, precision: Array) -> None:
     device.place(block.matrices, slot, precision)
     if block.meetings.n_learned[j] > 0:
         E = device.deviations(_met(block, which), means[slots])
-        _commit(block, Stack(which, device.project(block.matrices, slots, E)), slots)
+        _commit(block, Stack(which, E, device.project(block.matrices, slots, E)), slots)
 
 
 def _changed(block: Block, n: int) -> Mask:

@@ -17,7 +17,8 @@ from everlearn.kernels import linalg as kernels
 Array = NDArray[np.float64]
 Indices = NDArray[np.integer[Any]]
 
-# From this many columns on, the products of one component are long enough for a BLAS call each.
+# From this many columns on, the products of one component are long enough for a BLAS call each. All of them go to
+# SciPy's BLAS: NumPy has another one, and the waiting threads of the one would take the cores from the other.
 LARGE = 96
 # Triangular systems are solved in steps of so many rows, with a matrix product between the steps.
 SOLVE_ROWS = 32
@@ -168,8 +169,14 @@ class Host:
 
     def gram(self, E: Array, Y: Array, P: Array) -> None:
         """P = 1 + E Y'."""
-        np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
-        P += 1.0
+        if E.shape[-1] < LARGE:
+            np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
+            P += 1.0
+            return
+        half = (E.shape[1] + 1) // 2
+        for e, y, p in zip(E, Y, P, strict=True):
+            np.add(blas.dgemm(1.0, y.T, e[:half].T, trans_a=1).T, 1.0, out=p[:half])
+            np.add(blas.dgemm(1.0, y[half:].T, e[half:].T, trans_a=1).T, 1.0, out=p[half:, half:])
 
     def squares(self, E: Array, Y: Array) -> Array:
         """Squared distances."""
@@ -178,7 +185,9 @@ class Host:
 
     def combine(self, coefficients: Array, E: Array) -> Array:
         """Sums of rows."""
-        return (coefficients[:, None] @ E)[:, 0]
+        if E.shape[-1] < LARGE:
+            return (coefficients[:, None] @ E)[:, 0]
+        return np.array([blas.dgemv(1.0, e.T, c) for e, c in zip(E, coefficients, strict=True)])
 
     def solve(self, R: Array, Y: Array, learned: NDArray[np.bool_]) -> Array:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
@@ -189,10 +198,11 @@ class Host:
             return Y
         for i in range(0, Y.shape[1], SOLVE_ROWS):
             step = slice(i, i + SOLVE_ROWS)
-            if i:
-                Y[:, step] -= np.swapaxes(R[:, :i, step], 1, 2) @ Y[:, :i]
-            inverse = kernels.invert_upper(R[:, step, step])
-            Y[:, step] = np.swapaxes(inverse, 1, 2) @ Y[:, step]
+            inverses = kernels.invert_upper(R[:, step, step])
+            for j in range(len(Y)):
+                if i:
+                    blas.dgemm(-1.0, Y[j, :i].T, R[j, :i, step], beta=1.0, c=Y[j, step].T, overwrite_c=1)
+                blas.dtrmm(1.0, inverses[j], Y[j, step].T, side=1, overwrite_b=1)
         return Y
 
     def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 
 # A pass over a D x D matrix costs twice as much when the matrices do not fit into a core's own cache.
 CACHED_NUMBERS = 2**18
+# Most rows in a block with a screen.
+MAX_NEAR_ROWS = 1024
 # Rows in which the cheapest way is not looked for again, for as long as this many nanoseconds of them.
 LEG = 3e6
 
@@ -27,10 +29,13 @@ class Method(Enum):
         return self in (Method.NEAR_ROWS, Method.NEAR_BLOCKS)
 
 
-def block_rows(D: int, method: Method = Method.BLOCKS) -> int:
-    """Rows in a block: a power of two near D/5, where products are fast and the recursion small; more with a screen."""
+def block_rows(D: int, K: int = 1, method: Method = Method.BLOCKS) -> int:
+    """Rows in a block: a power of two near D/5, where products are fast and the recursion small.
+
+    With a screen so many that each of K components meets some twenty of them, within bounds.
+    """
     rows = int(np.clip(2 ** np.round(np.log2(max(D, 1) / 5)), 16, 256))
-    return min(2 * rows, 256) if method.is_near else rows
+    return int(np.clip(20 * K, min(2 * rows, 256), MAX_NEAR_ROWS)) if method.is_near else rows
 
 
 def costs(D: int, K: int, share: float) -> dict[Method, float]:
@@ -38,7 +43,7 @@ def costs(D: int, K: int, share: float) -> dict[Method, float]:
     square = D * D
     touch = (0.14 if K * square <= CACHED_NUMBERS else 0.3) * square
     screen = 600 + 0.35 * square + K * (50 + 0.025 * square)
-    block, near_block = block_rows(D), block_rows(D, Method.NEAR_BLOCKS)
+    block, near_block = block_rows(D), block_rows(D, K, Method.NEAR_BLOCKS)
     active = max(share * K, 1.0)
     return {
         Method.ROWS: K * (60 + touch) + active * (40 + 1.3 * touch),

@@ -82,11 +82,12 @@ def learn_some(
 
 def outlook(rows: Rows, row: int) -> Outlook:
     """The stretches of rows with the same gaps that are long enough for a block."""
-    if not np.isnan(rows.X[row:] @ np.ones(rows.X.shape[1])).any():
-        return Outlook(np.array([row]), np.array([len(rows.X)]), row, row, HOLD)
+    n = len(rows.X)
+    if not kernels.has_gaps(rows.X, row, n):
+        return Outlook(np.array([row]), np.array([n]), row, row, HOLD)
     gaps = np.isnan(rows.X[row:])
     changes = row + 1 + np.flatnonzero((gaps[1:] != gaps[:-1]).any(axis=1))
-    ends = np.concatenate([[row], changes, [len(rows.X)]])
+    ends = np.concatenate([[row], changes, [n]])
     long = np.diff(ends) >= MIN_ROWS
     return Outlook(ends[:-1][long], ends[1:][long], row, row, HOLD)
 
@@ -185,8 +186,9 @@ def learn_in_blocks(
     if not isinstance(device, single.SingleHost):
         return _learn_blocks(state, rows, row, stop, settings, threshold, device, method)
     D = rows.X.shape[1]
-    stop = min(stop, row + single.MAX_TRIAL * D)
-    if D >= LARGE and stop - row >= single.MIN_TRIAL * D and single.is_sound(state):
+    many = method == Method.BLOCKS and D >= LARGE and stop - row >= single.MIN_TRIAL * D
+    if many and single.is_sound(state):
+        stop = min(stop, row + single.MAX_TRIAL * D)
         copy = state._replace(**{name: getattr(state, name).copy() for name in state._fields[:5]})
         learned, outcome = _learn_blocks(copy, rows, row, stop, settings, threshold, device, method)
         if single.is_sound(learned):
@@ -201,7 +203,7 @@ def _learn_blocks(
     D, matrices = rows.X.shape[1], device.adopt(state.precisions)
     bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
     start, on_device = row, device.rows(rows.X[row:stop])
-    length, longest, status = FIRST_ROWS, block_rows(D, method), kernels.DONE
+    length, longest, status = FIRST_ROWS, block_rows(D, state.n_components, method), kernels.DONE
     while row < stop and status == kernels.DONE:
         end = min(stop, row + length)
         part, sent = rows.part(row, end), on_device.part(row - start, end - start)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas
 
 from everlearn.kernels import screen as kernels
 
@@ -60,20 +61,20 @@ def squared_distances(screen: Screen, X: Array, n: int) -> tuple[Array, Array]:
     Z = X - screen.centre
     with np.errstate(over="ignore", invalid="ignore"):
         d2 = screen.constant[:n] + _sums(screen, Z.astype(np.float32), n)
-        size = np.square(np.abs(Z) @ screen.root[:n].T + screen.reach[:n])
+        size = np.square(blas.dgemm(1.0, screen.root[:n], np.abs(Z).T).T + screen.reach[:n])
     terms = max(min(TERMS, screen.quadratic.shape[1]), X.shape[1])
     return d2, np.where(size < LARGEST, (terms + 8) * UNIT * size, np.inf)
 
 
 def _sums(screen: Screen, Z: Array32, n: int) -> Array:
     """The part of the squared distances that depends on the rows."""
-    sums = (Z @ screen.linear[:n].T).astype(np.float64)
+    sums: Array = blas.sgemm(1.0, screen.linear[:n], Z.T).T.astype(np.float64)
     total = screen.quadratic.shape[1]
     features, pair = np.empty((len(Z), min(TERMS, total)), dtype=np.float32), (0, 0)
     for f in range(0, total, TERMS):
         part = features[:, : total - f]
         pair = kernels.fill_features(Z, *pair, part)
-        sums += part @ screen.quadratic[:n, f : f + part.shape[1]].T
+        sums += blas.sgemm(1.0, screen.quadratic[:n, f : f + part.shape[1]], part.T).T
     return sums
 
 

@@ -72,23 +72,27 @@ class SingleHost(Host):
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y'."""
-        np.add(E @ np.swapaxes(Y, 1, 2), 1.0, out=P)
+        half = (E.shape[1] + 1) // 2
+        for e, y, p in zip(E, Y, P, strict=True):
+            np.add(blas.sgemm(1.0, y.T, e[:half].T, trans_a=1).T, 1.0, out=p[:half])
+            np.add(blas.sgemm(1.0, y[half:].T, e[half:].T, trans_a=1).T, 1.0, out=p[half:, half:])
 
     def combine(self, coefficients: Array, E: Any) -> Array:
         """Sums of rows."""
-        sums: Array = super().combine(coefficients.astype(np.float32), E).astype(np.float64)
-        return sums
+        pairs = zip(E, coefficients.astype(np.float32), strict=True)
+        return np.array([blas.sgemv(1.0, e.T, c) for e, c in pairs], dtype=np.float64)
 
     def solve(self, R: Array, Y: Any, learned: NDArray[np.bool_]) -> Any:
         """Forward substitution in steps, as in double precision; only the small triangles are inverted in that."""
         Y[~learned] = 0.0
-        across = R.astype(np.float32)
         for i in range(0, Y.shape[1], SOLVE_ROWS):
             step = slice(i, i + SOLVE_ROWS)
-            if i:
-                Y[:, step] -= np.swapaxes(across[:, :i, step], 1, 2) @ Y[:, :i]
-            inverse = kernels.invert_upper(R[:, step, step]).astype(np.float32)
-            Y[:, step] = np.swapaxes(inverse, 1, 2) @ Y[:, step]
+            inverses = kernels.invert_upper(R[:, step, step]).astype(np.float32)
+            for j in range(len(Y)):
+                if i:
+                    across = R[j, :i, step].astype(np.float32)
+                    blas.sgemm(-1.0, Y[j, :i].T, across, beta=1.0, c=Y[j, step].T, overwrite_c=1)
+                blas.strmm(1.0, inverses[j], Y[j, step].T, side=1, overwrite_b=1)
         return Y
 
     def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
