@@ -58,10 +58,10 @@ class Device(Protocol):
         """Some rows of a block."""
 
     def pick(self, A: Any, rows: Indices) -> Any:
-        """Rows (k, m) for each component: of the block that all of them share, or of its own matrix in a stack."""
+        """Rows (k, m) of the matrices in a stack."""
 
     def deviations(self, X: Any, means: Array) -> Any:
-        """E = X - mu for each mean; the rows are shared, or picked for each."""
+        """E = X - mu for each mean."""
 
     def project(self, matrices: Any, which: slice, E: Any) -> Any:
         """Y = E Lambda."""
@@ -147,13 +147,12 @@ class Host:
         return X.take(rows, axis=0)
 
     def pick(self, A: Array, rows: Indices) -> Array:
-        """Rows for each component."""
-        picked: Array = A[rows] if A.ndim == 2 else np.take_along_axis(A, rows[:, :, None], axis=1)
-        return picked
+        """Rows of the matrices in a stack."""
+        return np.take_along_axis(A, rows[:, :, None], axis=1)
 
     def deviations(self, X: Array, means: Array) -> Array:
         """E = X - mu."""
-        E: Array = kernels.subtract_stack(X, means) if X.ndim == 2 else X - means[:, None]
+        E: Array = kernels.subtract_stack(X, means)
         return E
 
     def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:

@@ -105,9 +105,8 @@ class TorchDevice:
         return X[self._tensor(rows)]
 
     def pick(self, A: Any, rows: NDArray[np.integer[Any]]) -> Any:
-        """Rows for each component."""
-        index = self._tensor(rows)
-        return A[index] if A.ndim == 2 else A[self.torch.arange(len(A), device=self.where)[:, None], index]
+        """Rows of the matrices in a stack."""
+        return A[self.torch.arange(len(A), device=self.where)[:, None], self._tensor(rows)]
 
     def deviations(self, X: Any, means: Array) -> Any:
         """E = X - mu."""
