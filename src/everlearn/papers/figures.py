@@ -18,6 +18,8 @@ COLOURS = {
     "other": "#6a994e",
 }
 GAP = 0.08
+TITLES = 70
+"""Pixels between rows of panels, for the titles there."""
 
 
 class Panel(NamedTuple):
@@ -77,7 +79,8 @@ def points(x: ArrayLike, y: ArrayLike, name: str, role: str = "truth", *, size: 
 def heat(z: ArrayLike, x: list[str], y: list[str], *, most: float) -> Trace:
     """Return a heat map around zero, red below and blue above."""
     values = np.asarray(z, dtype=np.float64)
-    trace = {"type": "heatmap", "z": short(values), "x": x, "y": y, "colorscale": "RdBu", "zmin": -most, "zmax": most}
+    trace = {"type": "heatmap", "z": short(values), "x": x, "y": y, "zmin": -most, "zmax": most}
+    trace["colorscale"] = [[0, "#b3392c"], [0.5, "#f7f6f3"], [1, "#1f6f9f"]]
     labels = [[f"{value:.2f}" for value in row] for row in values]
     return {**trace, "text": labels, "texttemplate": "%{text}", "showscale": False}
 
@@ -97,7 +100,15 @@ def contour(x: ArrayLike, y: ArrayLike, z: ArrayLike, name: str, role: str, leve
     return {**trace, **look, "showscale": False, "showlegend": True, "legendgroup": name, "hoverinfo": "skip"}
 
 
-def figure(panels: list[Panel], *, columns: int = 1, height: int = 360, gap: float = GAP, **layout: Any) -> Any:
+def figure(
+    panels: list[Panel],
+    *,
+    columns: int = 1,
+    height: int = 360,
+    gap: float = GAP,
+    between: float = TITLES,
+    **layout: Any,
+) -> Any:
     """Return a figure with panels in a grid.
 
     Parameters
@@ -109,7 +120,9 @@ def figure(panels: list[Panel], *, columns: int = 1, height: int = 360, gap: flo
     height : int, default=360
         Height of the whole figure in pixels.
     gap : float, default=0.08
-        Space between panels, as a share of the figure.
+        Space between panels of a row, as a share of the figure.
+    between : float, default=70
+        Space between rows of panels, in pixels.
     **layout
         Further settings of the layout.
 
@@ -124,7 +137,7 @@ def figure(panels: list[Panel], *, columns: int = 1, height: int = 360, gap: flo
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
         name = "" if i == 0 else str(i + 1)
-        across, down = _domain(column, columns, gap), _domain(n_rows - 1 - row, n_rows, gap * 1.6)
+        across, down = _domain(column, columns, gap), _domain(n_rows - 1 - row, n_rows, between / height)
         spec[f"xaxis{name}"] = {"domain": across, "anchor": f"y{name}", **_titled(panel.x)}
         spec[f"yaxis{name}"] = {"domain": down, "anchor": f"x{name}", **_titled(panel.y)}
         data += [{**trace, "xaxis": f"x{name}", "yaxis": f"y{name}"} for trace in panel.traces]

@@ -310,7 +310,7 @@ def _pictures(rows: list[list[Array]], names: list[str], *, low: float, high: fl
         for i, row in enumerate(rows)
         for j, image in enumerate(row)
     ]
-    return figure(panels, columns=len(rows[0]), height=height, gap=0.015)
+    return figure(panels, columns=len(rows[0]), height=height, gap=0.015, between=6)
 
 
 @PAPER.item("fig4", "Figure 4: the letters A, B and E", seconds=(1, 1))

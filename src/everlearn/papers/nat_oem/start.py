@@ -195,7 +195,7 @@ def _spectra(context: Context) -> tuple[dict[str, Array], Figure]:
                 for i in range(Q)
             ],
             {"title": "row", "type": "log"},
-            {"title": "singular values of W", "range": [0, 1.6]},
+            {"title": "singular values of W", "range": [0, 2.2]},
         )
         for name, values in spectra.items()
     ]
