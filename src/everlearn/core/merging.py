@@ -1,4 +1,4 @@
-"""Merging what several models know: Gaussian posteriors, creation priors, PPCA models, latent axes.
+"""Merging what several models know: Gaussian posteriors, creation priors, latent axes.
 
 Three rules join Gaussian posteriors f_i = N(mu_i, Sigma_i): `mean_imm` (moment matching, the g that minimises
 sum_i a_i KL(f_i, g)), `mode_imm` (the log-linear pool), and `bayes` (posteriors from independent data under one prior).
@@ -31,14 +31,6 @@ class LowRank(NamedTuple):
     mean: Array  # (D,)
     factor: Array  # V, (D, r)
     noise: Array  # (D,)
-
-
-class PPCA(NamedTuple):
-    """A probabilistic PCA model x = W z + mean + noise, z ~ N(0, I), noise ~ N(0, sigma2 I)."""
-
-    mean: Array  # (D,)
-    W: Array  # (D, q)
-    sigma2: float
 
 
 def mean_imm(weights: Array, means: Array, covariances: Array) -> Gaussian:
@@ -143,35 +135,6 @@ def holds(covariances: Array, variances: Array) -> NDArray[np.bool_]:
     scale = np.broadcast_to(np.sqrt(variances), covariances.shape[:2])
     excess = covariances / scale[:, :, None] / scale[:, None, :] - np.eye(scale.shape[1])
     return np.asarray(np.linalg.eigvalsh(excess).min(axis=1, initial=np.inf) > 0.0)
-
-
-def merge_ppca(weights: Array, models: Sequence[PPCA], n_latent: int | None = None) -> PPCA:
-    """PPCA model of the moment-matched covariance ``sum a_i (W_i W_i' + s_i I + (mu_i - mu)(mu_i - mu)')``.
-
-    Exact in the covariance up to the axes beyond `n_latent` (by default the most that a model has), whose variance
-    goes into the noise; from a thin SVD, never a D x D matrix.
-    """
-    a = _shares(weights)
-    joined = mean_imm_low_rank(a, [LowRank(m.mean, m.W, np.full(len(m.mean), m.sigma2)) for m in models])
-    q = max(m.W.shape[1] for m in models) if n_latent is None else n_latent
-    return closed_form_ppca(joined.mean, joined.factor, float(joined.noise[0]), q)
-
-
-def closed_form_ppca(mean: Array, V: Array, sigma2: float, n_latent: int) -> PPCA:
-    """Maximum-likelihood PPCA of the covariance V V' + sigma2 I.
-
-    The leading eigenvalues l_i and vectors u_i give ``W = U sqrt(l - s)``, s being the mean of the other eigenvalues.
-    The sign of each axis makes its largest entry positive.
-    """
-    D = len(mean)
-    U, singular, _ = np.linalg.svd(V, full_matrices=False)
-    q = min(n_latent, D - 1)
-    kept, lost = np.square(singular[:q]), np.square(singular[q:])
-    excess = float(lost.sum()) / (D - q)
-    W = np.zeros((D, n_latent))
-    W[:, : len(kept)] = U[:, : len(kept)] * np.sqrt(np.maximum(kept - excess, 0.0))
-    peaks = W[np.abs(W).argmax(axis=0), np.arange(n_latent)]
-    return PPCA(mean, W * np.where(peaks < 0.0, -1.0, 1.0), sigma2 + excess)
 
 
 def procrustes(A: Array, B: Array) -> Array:

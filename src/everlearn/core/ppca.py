@@ -160,7 +160,8 @@ def rescale(model: PPCA, factor: float) -> PPCA:
 def pool(parts: list[Part], weights: ArrayLike, q: int) -> Part:
     """Model of all parts' data in one scale; a column's mean comes from the parts that have seen it.
 
-    Exact in the covariance before it is cut to q axes, see `everlearn.core.merging.merge_ppca`.
+    The closed form for the moment-matched covariance ``sum a_i (W_i W_i' + s_i I + (mu_i - mu)(mu_i - mu)')``: exact
+    before it is cut to q axes, and never a d x d matrix.
     """
     shares = np.asarray(weights, dtype=np.float64) / np.sum(weights)
     scale = max(part.scale for part in parts)
@@ -169,8 +170,11 @@ def pool(parts: list[Part], weights: ArrayLike, q: int) -> Part:
     trust = shares[:, None] * seen
     mean = np.sum(trust * [model.mu for model in models], axis=0) / np.maximum(trust.sum(axis=0), 1e-300)
     means = np.where(seen, [model.mu for model in models], mean)
-    joined = [merging.PPCA(mu, model.W, model.sigma2) for mu, model in zip(means, models, strict=True)]
-    return Part(PPCA(*merging.merge_ppca(shares, joined, q)), scale, np.any(seen, axis=0))
+    low_rank = [
+        merging.LowRank(mu, model.W, np.full(len(mu), model.sigma2)) for mu, model in zip(means, models, strict=True)
+    ]
+    joined = merging.mean_imm_low_rank(shares, low_rank)
+    return Part(of_factor(joined.mean, joined.factor, float(joined.noise[0]), q), scale, np.any(seen, axis=0))
 
 
 def fisher(model: Ready, *, body: bool = False) -> Fisher:
