@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlearn.errors import InputError, SourceLostError, require
-from everlearn.streams.messages import BATCH_MESSAGES, WAIT_SECONDS, Address, Messages, MessageSource
+from everlearn.streams.messages import WAIT_SECONDS, Address, Messages, MessageSource
 from everlearn.streams.source import Position
 
 CONNECT_SECONDS = 10.0
+_MOST_HELD = 16  # batches of one partition that wait for the others
 
 
 def settings(where: Address) -> dict[str, Any]:
@@ -38,6 +39,7 @@ class KafkaSource(MessageSource):
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
                 "error_cb": self._on_error,
             }
         )
@@ -64,31 +66,38 @@ class KafkaSource(MessageSource):
     def messages(self, position: Position | None) -> Iterator[tuple[Messages, Position]]:
         """Messages from the offsets of a position on."""
         known = {} if position is None else position["offsets"]
-        offsets = {p: int(known.get(str(p), -1)) for p in self._partitions}
-        start = [
-            self._kafka.TopicPartition(self.where.name, p, offset if offset >= 0 else self._kafka.OFFSET_BEGINNING)
-            for p, offset in offsets.items()
-        ]
-        self._consumer.assign(start)
+        marks = {p: self._watermarks(p) for p in self._partitions}
+        offsets = {p: max(int(known.get(str(p), 0)), low) for p, (low, _) in marks.items()}
+        self._next, self._end = dict(offsets), {p: high for p, (_, high) in marks.items()}
+        self._consumer.assign([self._kafka.TopicPartition(self.where.name, p, o) for p, o in offsets.items()])
         self._waiting: dict[int, deque[Any]] = {p: deque() for p in self._partitions}
-        self._ended: set[int] = set()
+        self._held: set[int] = set()
         while True:
             taken = self._taken()
             for message in taken:
                 offsets[message.partition()] = message.offset() + 1
             if not taken and not self.live:
                 return
-            behind = {"offsets": {str(p): offset for p, offset in offsets.items() if offset >= 0}}
+            behind = {"offsets": {str(p): offset for p, offset in offsets.items()}}
             yield [(self._place(message), message.value()) for message in taken], behind
+
+    def _watermarks(self, partition: int) -> tuple[int, int]:
+        """The first offset that a partition has, and the one behind its last."""
+        part = self._kafka.TopicPartition(self.where.name, partition)
+        try:
+            low, high = self._consumer.get_watermark_offsets(part, timeout=CONNECT_SECONDS)
+        except self._kafka.KafkaException as error:
+            raise SourceLostError(f"{self.place} cannot be reached: {error.args[0].str()}.") from error
+        return low, high
 
     def _place(self, message: Any) -> str:
         return f"{self.place} partition {message.partition()} offset {message.offset()}"
 
     def _taken(self) -> list[Any]:
         """The next messages: a fixed number from each partition, or all that it has."""
-        quota = max(1, BATCH_MESSAGES // len(self._partitions))
-        while lacking := [p for p in self._partitions if len(self._waiting[p]) < quota and p not in self._ended]:
-            self._pause_others(lacking)
+        quota = max(1, self.batch_messages // len(self._partitions))
+        while lacking := [p for p in self._partitions if len(self._waiting[p]) < quota and not self._at_end(p)]:
+            self._hold_back(_MOST_HELD * quota)
             if not self._poll(quota * len(lacking)) and self.live and any(self._waiting.values()):
                 break
         if not any(self._waiting.values()) and self.live:
@@ -99,11 +108,22 @@ class KafkaSource(MessageSource):
             taken += [waiting.popleft() for _ in range(min(quota, len(waiting)))]
         return taken
 
-    def _pause_others(self, lacking: list[int]) -> None:
-        """Fetch no more for partitions that already have enough."""
-        parts = {p: self._kafka.TopicPartition(self.where.name, p) for p in self._partitions}
-        self._consumer.pause([part for p, part in parts.items() if p not in lacking and p not in self._ended])
-        self._consumer.resume([parts[p] for p in lacking])
+    def _at_end(self, partition: int) -> bool:
+        """Whether all that a partition had when reading began, or has now if it is live, was fetched."""
+        if self._next[partition] >= self._end[partition] and self.live:
+            part = self._kafka.TopicPartition(self.where.name, partition)
+            self._end[partition] = max(self._consumer.get_watermark_offsets(part, cached=True)[1], self._end[partition])
+        return self._next[partition] >= self._end[partition]
+
+    def _hold_back(self, limit: int) -> None:
+        """Fetch no more for partitions of which very many messages wait, until they have been taken."""
+        full = {p for p in self._partitions if len(self._waiting[p]) > limit}
+        low = {p for p in self._held if len(self._waiting[p]) <= limit // 2}
+        if full - self._held:
+            self._consumer.pause([self._kafka.TopicPartition(self.where.name, p) for p in full - self._held])
+        if low:
+            self._consumer.resume([self._kafka.TopicPartition(self.where.name, p) for p in low])
+        self._held = (self._held | full) - low
 
     def _poll(self, limit: int) -> int:
         """Take in what comes within a short time; returns how many messages that were."""
@@ -113,10 +133,10 @@ class KafkaSource(MessageSource):
             error = message.error()
             if error is None:
                 self._waiting[message.partition()].append(message)
-                self._ended.discard(message.partition())
+                self._next[message.partition()] = message.offset() + 1
                 n += 1
             elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
-                self._ended.add(message.partition())
+                self._next[message.partition()] = max(self._next[message.partition()], message.offset())
             elif not error.retriable():
                 raise InputError(f"{self.place}: {error.str()}.")
         if not found and self._lost:

@@ -12,7 +12,6 @@ from everlearn.streams.columns import LOOK_ROWS, Columns
 from everlearn.streams.jsonl import columns_of, messages_to_rows, payload_values
 from everlearn.streams.source import Batch, Position, Source
 
-BATCH_MESSAGES = 4096
 WAIT_SECONDS = 0.2
 
 Messages = list[tuple[str, Any]]
@@ -68,6 +67,9 @@ class MessageSource(Source):
     stop_at_end : bool, default=False
         Whether to stop when all that is there has been read, in place of waiting for more.
     """
+
+    batch_messages = 4096
+    """Messages in a batch at most."""
 
     def __init__(
         self,

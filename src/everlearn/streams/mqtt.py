@@ -12,10 +12,11 @@ from typing import Any
 
 from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams.jsonl import payload_values
-from everlearn.streams.messages import BATCH_MESSAGES, WAIT_SECONDS, Address, Messages, MessageSource
+from everlearn.streams.messages import WAIT_SECONDS, Address, Messages, MessageSource
 from everlearn.streams.source import Position
 
 CONNECT_SECONDS = 10.0
+QUIET_SECONDS = 1.0  # without messages after which all seem to have come
 
 
 def client_of(where: Address, *, session: str = "", **options: Any) -> Any:
@@ -79,7 +80,7 @@ class MqttSource(MessageSource):
         super().__init__(where, **options)
 
     def _connect(self) -> None:
-        self._arrived: queue.Queue[Any] = queue.Queue(4 * BATCH_MESSAGES)
+        self._arrived: queue.Queue[Any] = queue.Queue(4 * self.batch_messages)
         self._lost = False
         self._client = client_of(self.where, session=self._session, manual_ack=True)
         self._client.on_message = lambda client, data, message: self._arrived.put(message)
@@ -103,9 +104,12 @@ class MqttSource(MessageSource):
             self._unlearned.clear()
             self._unacknowledged.clear()
             self._connect()
+        quiet_since = time.monotonic()
         while True:
             found = self._next()
-            if not found and not self.live:
+            if found or self._unacknowledged:
+                quiet_since = time.monotonic()
+            elif not self.live and time.monotonic() - quiet_since > QUIET_SECONDS:
                 return
             for message in found:
                 self._number += 1
@@ -123,7 +127,7 @@ class MqttSource(MessageSource):
         found = list(self._unlearned)
         self._unlearned.clear()
         limit = time.monotonic() + WAIT_SECONDS
-        while len(found) < BATCH_MESSAGES:
+        while len(found) < self.batch_messages:
             try:
                 found.append(self._arrived.get(timeout=0.0 if found else max(0.0, limit - time.monotonic())))
             except queue.Empty:

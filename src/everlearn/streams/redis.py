@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlearn.errors import InputError, SourceLostError, require
-from everlearn.streams.messages import BATCH_MESSAGES, WAIT_SECONDS, Address, Messages, MessageSource
+from everlearn.streams.messages import WAIT_SECONDS, Address, Messages, MessageSource
 from everlearn.streams.source import Position
 
 
@@ -51,7 +51,7 @@ class RedisSource(MessageSource):
         wait = int(WAIT_SECONDS * 1000) if self.live else None
         while True:
             with explained(self.place):
-                found = self._client.xread({self.where.name: last}, count=BATCH_MESSAGES, block=wait)
+                found = self._client.xread({self.where.name: last}, count=self.batch_messages, block=wait)
             entries = _entries(found)
             if not entries and not self.live:
                 return

@@ -83,8 +83,8 @@ class Runner:
         Whether a bad row ends the run.
     n_rows : int, optional
         Rows to learn at most.
-    commit_seconds : float, default=1.0
-        Seconds between two commits, more when commits take long.
+    commit_seconds : float, optional
+        Seconds between two commits, one by default, more when commits take long.
     patience : float, optional
         Seconds to wait for a lost source or a full disk; for ever by default.
     say : function, optional
@@ -106,7 +106,7 @@ class Runner:
         outputs: Outputs | None = None,
         strict: bool = False,
         n_rows: int | None = None,
-        commit_seconds: float = COMMIT_SECONDS,
+        commit_seconds: float | None = None,
         patience: float | None = None,
         say: Callable[[str], None] = lambda message: None,
         watch: Callable[[Batch | None, Foresight | None], None] = lambda batch, seen: None,
@@ -116,7 +116,7 @@ class Runner:
         self.outputs = outputs
         self.strict = strict
         self.n_rows = n_rows
-        self.commit_seconds = commit_seconds
+        self.commit_seconds = COMMIT_SECONDS if commit_seconds is None else commit_seconds
         self.patience = patience
         self.say = say
         self.watch = watch
