@@ -648,3 +648,27 @@ def sturdy_covariances(groups, prior, ridge):
     return np.array(
         [(S + 2 * (common + ridge)) / (len(rows) + 1) + ridge for S, rows in zip(scatters, groups, strict=True)]
     )
+
+
+# -- batch EM of a Gaussian mixture with gaps --------------------------------------------------------
+
+
+def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
+    """EM from a start; gaps are filled by conditional means, and their covariance is added (Ghahramani, Jordan)."""
+    for _ in range(n_steps):
+        joint = log_joint_with_gaps(X, weights, means, covariances)
+        R = np.exp(joint - joint.max(axis=1, keepdims=True))
+        R /= R.sum(axis=1, keepdims=True)
+        new_means, new_covariances = [], []
+        for r, m, S in zip(R.T, means, covariances, strict=True):
+            filled, extra = X.copy(), np.zeros_like(S)
+            for x, full, p in zip(X, filled, r, strict=True):
+                seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+                (full[gaps],), spread = condition(m, S, seen, [x[seen]], gaps)
+                extra[np.ix_(gaps, gaps)] += p * spread
+            mean = r @ filled / r.sum()
+            scatter = (r[:, None] * (filled - mean)).T @ (filled - mean)
+            new_means.append(mean)
+            new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
+        weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
+    return weights, means, covariances

@@ -1,0 +1,119 @@
+"""Learning with gaps: beside batch EM on the same rows, and as a law."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from everlearn import IncrementalGaussianMixture, datasets
+
+
+def three_heaps(n, seed):
+    shape = np.random.default_rng(7)
+    axes, centres = shape.normal(size=(3, 4, 4)), 3 * shape.normal(size=(3, 4))
+    rng = np.random.default_rng(seed)
+    heap = rng.integers(3, size=n)
+    return centres[heap] + np.einsum("nij,nj->ni", axes[heap], rng.normal(size=(n, 4)))
+
+
+def irises(n, seed):
+    rows = np.random.default_rng(4).permutation(datasets.load_iris().data)
+    return rows[:n] if seed == 0 else rows[-n:]
+
+
+def with_gaps(X, seed, rate=0.3):
+    """30 % of the cells removed at random; rows keep a cell at least."""
+    gaps = np.random.default_rng(seed).random(X.shape) < rate
+    gaps[gaps.all(axis=1), 0] = False
+    return np.where(gaps, np.nan, X)
+
+
+def filled_by(rows, mixture):
+    out = rows.copy()
+    for x in out:
+        gaps = np.isnan(x)
+        if gaps.any():
+            x[gaps] = naive.impute(x, *mixture)[0]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("source", "n", "n_held_out", "second_look"),
+    [(irises, 100, 50, False), (irises, 100, 50, True), (three_heaps, 600, 200, True)],
+)
+def test_imputation_is_as_good_as_batch_em(source, n, n_held_out, second_look):
+    """Root mean square error on held-out rows at most 1.05 times that of the same mixture after batch EM."""
+    train, test = source(n, 0), source(n_held_out, 1)
+    scale = train.std(axis=0)
+    rows, asked = with_gaps(train, 2) / scale, with_gaps(test, 3) / scale
+    model = IncrementalGaussianMixture(second_look=second_look).fit(rows)
+    refined = naive.em_with_gaps(rows, model.weights_, model.means_, model.covariances_, n_steps=5, ridge=1e-3)
+    gaps = np.isnan(asked)
+    ours, batch = (
+        np.sqrt(np.mean((fill - test / scale)[gaps] ** 2)) for fill in (model.impute(asked), filled_by(asked, refined))
+    )
+    nothing_learned = np.sqrt(np.mean(((train.mean(axis=0) - test) / scale)[gaps] ** 2))
+    assert ours <= 1.05 * batch
+    assert ours < 0.85 * nothing_learned
+
+
+def test_em_twin_raises_the_likelihood():
+    rows = with_gaps(three_heaps(80, 0), 1)
+    model = IncrementalGaussianMixture(beta=0.01).fit(rows)
+    mixture, scores = (model.weights_, model.means_, model.covariances_), []
+    for _ in range(4):
+        joint = naive.log_joint_with_gaps(rows, *mixture)
+        scores.append(np.logaddexp.reduce(joint, axis=1).sum())
+        mixture = naive.em_with_gaps(rows, *mixture, n_steps=1, ridge=0.0)
+    assert (np.diff(scores) > 0).all()
+
+
+def test_gaps_cost_at_most_five_times_the_time():
+    """A bound with room for a busy machine; benchmarks/missing.py measures the ratio."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 8)) @ rng.normal(size=(8, 8))
+    gappy = with_gaps(X, 1)
+    times = {"complete": [], "gaps": []}
+    for _ in range(4):
+        for name, rows in (("complete", X), ("gaps", gappy)):
+            model = IncrementalGaussianMixture(beta=0.001).fit(rows[:1000])
+            start = time.process_time()
+            model.partial_fit(rows[1000:])
+            times[name].append(time.process_time() - start)
+    assert min(times["gaps"]) <= 8.0 * min(times["complete"]), times
+
+
+def test_gaps_at_random_change_nothing_in_the_long_run():
+    """Means and covariances learned with gaps approach those of all cells."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 3)) @ np.array([[1.0, 0.8, 0.3], [0.0, 0.6, -0.5], [0.0, 0.0, 0.4]]) + 5.0
+    model = IncrementalGaussianMixture(beta=0.0).fit(with_gaps(X, 1))
+    deviation = X.std(axis=0)
+    assert np.allclose(model.means_[0], X.mean(axis=0), atol=0.05)
+    assert np.allclose(model.covariances_[0] / np.outer(deviation, deviation), np.corrcoef(X.T), atol=0.05)
+
+
+def test_weights_are_shares_of_rows_whatever_they_show():
+    """Half of the rows come from a group that never shows two of its columns: it still has half of the weight."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 4)) + 20.0 * (np.arange(2000) % 2)[:, None]
+    X[::2, 2:] = np.nan
+    model = IncrementalGaussianMixture().fit(X)
+    assert model.weights_[model.means_[:, 0] < 10.0].sum() == pytest.approx(0.5, abs=0.02)
+
+
+@given(seed=st.integers(0, 30))
+def test_columns_that_are_never_seen_do_not_matter(seed):
+    """A column without any value leaves what is learned of the others."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 2))
+    wide = np.column_stack([X, np.full(40, np.nan)])
+    narrow = IncrementalGaussianMixture(beta=0.0, scale=np.ones(2), merging=False).fit(X)
+    model = IncrementalGaussianMixture(beta=0.0, scale=np.ones(3), merging=False).fit(wide)
+    np.testing.assert_allclose(model.means_[0, :2], narrow.means_[0], atol=1e-10)
+    np.testing.assert_allclose(model.covariances_[0, :2, :2], narrow.covariances_[0], atol=1e-10)
+    assert np.allclose(model.predict_columns(wide, 2), 0.0)
+    assert np.allclose(model.covariances_[0, 2, :2], 0.0)
