@@ -20,7 +20,7 @@ from everlearn import IncrementalGaussianMixture, datasets
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-import naive  # noqa: E402
+import naive
 
 MODELS = {"default": {}, "second_look": {"second_look": True}}
 STEPS, DRAWS = 10, 3

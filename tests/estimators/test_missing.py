@@ -42,7 +42,7 @@ def filled_by(rows, mixture):
 
 @pytest.mark.parametrize(
     ("source", "n", "n_held_out", "second_look"),
-    [(irises, 100, 50, False), (irises, 100, 50, True), (three_heaps, 600, 200, True)],
+    [(irises, 100, 50, False), (irises, 100, 50, True), (three_heaps, 1000, 200, True)],
 )
 def test_imputation_is_as_good_as_batch_em(source, n, n_held_out, second_look):
     """Root mean square error on held-out rows at most 1.05 times that of the same mixture after batch EM."""
