@@ -4,9 +4,16 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 
 import httpx
 import numpy as np
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # a newer httpx is recommended
+    from starlette.testclient import TestClient
+
+__all__ = ["Service", "TestClient", "as_json", "learned"]
 
 
 def as_json(X):

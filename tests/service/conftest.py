@@ -1,16 +1,10 @@
 """A service in the test's own process, and one in a process that can be killed."""
 
-import warnings
-
 import pytest
 
 from everlearn.service.app import create_app
 from everlearn.service.settings import Settings
-from service_tools import Service
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # a newer httpx is recommended
-    from starlette.testclient import TestClient
+from service_tools import Service, TestClient
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from everlearn.service import answers, bodies
 from everlearn.service.desk import Desk
 from everlearn.service.feed import Feeds
 from everlearn.service.metrics import exposition
-from everlearn.service.problems import NoModelError
 from everlearn.streams import pictures
 
 MODEL_FILE = "application/octet-stream"
@@ -123,7 +122,7 @@ async def learn(desk: TheDesk, name: Name, body: bodies.Rows, key: Key = None) -
     that is new makes a Gaussian mixture with these columns.
     """
     _check_size(desk, body)
-    columns = await run_in_threadpool(_ready_columns, desk, name, body)
+    columns = desk.known_columns(name) or await run_in_threadpool(_ready_columns, desk, name, body)
     X = answers.arranged(body.rows, body.columns, columns)
     batch = await asyncio.wrap_future(desk.put(name, X, key))
     return bodies.Accepted(accepted=len(X), batch=batch, columns=columns)
@@ -131,16 +130,12 @@ async def learn(desk: TheDesk, name: Name, body: bodies.Rows, key: Key = None) -
 
 def _ready_columns(desk: Desk, name: str, body: bodies.Rows) -> list[str]:
     """Columns of a model that takes rows; a name that is new becomes one."""
-    try:
-        columns = desk.columns(name)
-    except NoModelError:
+    if desk.store.entry(name) is None:
         columns = body.columns or [f"x{j}" for j in range(len(body.rows[0]))]
         answers.check_distinct(columns)
         answers.arranged(body.rows, columns, columns)
-        desk.create(name, "IncrementalGaussianMixture", {}, columns).result()
-        return columns
-    desk.takes_rows(name)
-    return columns
+        desk.ensure(name, columns).result()
+    return desk.ready_columns(name)
 
 
 @files.post(

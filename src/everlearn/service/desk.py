@@ -28,6 +28,7 @@ KINDS = ("IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA")
 _MOST_CACHED = 32
 _SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
 _LARGEST_PARAMETER = 100_000
+_READY_SECONDS = 1.0
 
 
 class Cached(NamedTuple):
@@ -59,6 +60,7 @@ class Desk:
         self._loading: dict[str, threading.Lock] = {}
         self._cache: OrderedDict[str, Cached] = OrderedDict()
         self._waiting_values = 0
+        self._ready: dict[str, tuple[list[str], float]] = {}
 
     def start(self) -> None:
         """Begin to learn, first of all what an earlier run left in the inbox."""
@@ -152,6 +154,18 @@ class Desk:
         with self._lock:
             self._waiting_values = max(0, self._waiting_values - n_values)
 
+    def known_columns(self, name: str) -> list[str] | None:
+        """Columns of a model that took rows a moment ago; None where the store must be asked."""
+        columns, until = self._ready.get(name, (None, 0.0))
+        return columns if time.monotonic() < until else None
+
+    def ready_columns(self, name: str) -> list[str]:
+        """Columns of a model that takes rows."""
+        self.takes_rows(name)
+        columns = self.columns(name)
+        self._ready[name] = (columns, time.monotonic() + _READY_SECONDS)
+        return columns
+
     def takes_rows(self, name: str) -> None:
         """Refuse rows for a model that another program learns from its own source."""
         position = self.store.position(name)
@@ -165,6 +179,11 @@ class Desk:
         """Make a new model."""
         model = _made(kind, parameters, len(columns))
         return self.writer.call(lambda: self._create(name, model, list(columns)))
+
+    def ensure(self, name: str, columns: Sequence[str]) -> Future[Any]:
+        """Make a mixture with the usual parameters, unless another request has made a model of this name meanwhile."""
+        model = _made("IncrementalGaussianMixture", {}, len(columns))
+        return self.writer.call(lambda: self.store.entry(name) or self._create(name, model, list(columns)))
 
     def _create(self, name: str, model: Any, columns: list[str]) -> None:
         entries = self.store.models()
@@ -201,6 +220,7 @@ class Desk:
             self.takes_rows(name)
             waiting = self.store.waiting(name) * len(self.columns(name))
             self.writer.forget(name)
+            self._ready.pop(name, None)
             self.store.delete(name)
             self._left_inbox(waiting)
             with self._lock:

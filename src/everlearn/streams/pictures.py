@@ -72,12 +72,15 @@ def forgetting(history: Sequence[Any]) -> Picture:
     data[1].update(yaxis="y2", line={"color": AMBER, "width": 1.5, "dash": "dot"})
     layout = _layout("row", "λ", legend=True)
     layout["yaxis2"] = {**_axis("rows remembered"), "overlaying": "y", "side": "right", "showgrid": False}
-    layout["yaxis2"].update(type="log" if (memory > 0).any() else "linear")
+    if (memory > 0).any():
+        layout["yaxis2"].update(type="log", dtick=1, tickformat="~s")
     layout["margin"]["r"] = 64
     forgets = np.isfinite(factor)
     if not forgets.any():
         layout["yaxis"].update(visible=False)
         return _picture(data[1:], layout, "The model forgets nothing: there is no λ. Drawn are the rows it remembers.")
+    depth = max(1.0 - float(factor[forgets].min()), 1e-6)
+    layout["yaxis"]["range"] = [1.0 - 1.15 * depth, 1.0 + 0.05 * depth]
     return _picture(data, layout, f"Forgetting factor λ over {_end(x):,} rows; at last {factor[forgets][-1]:.4f}.")
 
 

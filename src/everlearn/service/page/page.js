@@ -231,7 +231,7 @@
 
   function showColumns() {
     const names = state.columns.map((column) => column.name);
-    const axes = [[PRINCIPAL, "principal axis"], ...names.map((name) => [name, name])];
+    const axes = [[PRINCIPAL, "principal"], ...names.map((name) => [name, name])];
     fill(by("axis-x"), axes, by("axis-x").value);
     fill(by("axis-y"), axes, by("axis-y").value);
     fill(by("target"), names.map((name) => [name, name]), by("target").value || names[names.length - 1]);
