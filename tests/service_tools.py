@@ -21,7 +21,7 @@ def as_json(X):
     return [[None if value != value else value for value in row] for row in np.asarray(X).tolist()]
 
 
-def learned(client, name, seconds=30.0):
+def learned(client, name, seconds=120.0):
     """The summary of a model once its inbox is empty."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -44,7 +44,7 @@ class Service:
         self.url = line.split()[2].rstrip("/")
         self._wait()
 
-    def _wait(self, seconds=60.0):
+    def _wait(self, seconds=120.0):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -55,7 +55,7 @@ class Service:
         raise AssertionError("the service does not answer")
 
     def client(self):
-        return httpx.Client(base_url=self.url, timeout=30.0)
+        return httpx.Client(base_url=self.url, timeout=120.0)
 
     def kill(self):
         self.process.kill()
@@ -64,5 +64,5 @@ class Service:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(60)
         self.process.stdout.close()

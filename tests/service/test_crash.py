@@ -30,7 +30,7 @@ class Sender:
                     f"{address['url']}/models/m/learn",
                     json={"columns": ["sender", "batch"], "rows": as_json(rows)},
                     headers={"Idempotency-Key": key},
-                    timeout=20.0,
+                    timeout=120.0,
                 )
             except (httpx.TransportError, OSError):
                 self.answered = False

@@ -57,7 +57,7 @@ def service(tmp_path_factory):
     service.kill()
 
 
-def until(browser, condition, seconds=60):
+def until(browser, condition, seconds=120):
     return WebDriverWait(browser, seconds, poll_frequency=0.1).until(lambda driver: condition(driver))
 
 

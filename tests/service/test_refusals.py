@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import numpy as np
 import pytest
@@ -268,14 +267,12 @@ def test_memory_of_rates_is_bounded():
 
 
 def test_too_many_requests(open_client):
-    client = open_client(limits=Limits(requests_per_second=5.0))
-    statuses = [client.get("/health").status_code for _ in range(30)]
-    assert statuses[:10] == [200] * 10
-    answer = client.get("/health")
-    refused(answer, 429, "5 a second")
+    client = open_client(limits=Limits(requests_per_second=1.0))
+    answers = [client.get("/health") for _ in range(30)]
+    assert answers[0].status_code == 200
+    answer = next(answer for answer in answers if answer.status_code != 200)
+    refused(answer, 429, "1 a second")
     assert answer.headers["retry-after"] == "1"
-    time.sleep(0.5)
-    assert client.get("/health").status_code == 200
 
 
 def test_the_inbox_is_bounded(open_client):
