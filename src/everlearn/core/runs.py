@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 # Fewer rows than this are learned one by one.
 MIN_ROWS = 16
 # Rows learned without a screen once it has been found not to pay; twice as many each time that it does not.
-HOLD = 1024
+HOLD = 4096
 # Rows of the first block and set of bounds, and of the first after one that ended early; the next are twice as long.
 FIRST_ROWS = 16
 # Rows that share one set of bounds at most, when they are learned one by one.

@@ -244,42 +244,16 @@ def measure_row(x, weight, observed, lower, means, precisions, log_dets, counts,
     if observed < x.shape[0]:
         observed_first(x, scratch.index)
         nearest = measure_with_gaps(
-            x,
-            scratch.index,
-            observed,
-            means,
-            precisions,
-            log_dets,
-            counts,
-            n,
-            E,
-            G,
-            d2,
-            log_joint,
-            scratch.L,
-            scratch.b,
-            scratch.lanes,
-            scratch.lane_rows,
-        )
+            x, scratch.index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, scratch.L,
+            scratch.b, scratch.lanes, scratch.lane_rows,
+        )  # fmt: skip
     elif lower.shape[0] == 0:
         nearest = measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint)
     else:
         nearest, near = measure_near(
-            x,
-            weight,
-            lower,
-            scratch.shrink,
-            scratch.height,
-            means,
-            precisions,
-            log_dets,
-            counts,
-            n,
-            E,
-            G,
-            d2,
+            x, weight, lower, scratch.shrink, scratch.height, means, precisions, log_dets, counts, n, E, G, d2,
             log_joint,
-        )
+        )  # fmt: skip
     return nearest, near
 
 
