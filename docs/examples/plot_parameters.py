@@ -45,9 +45,9 @@ def draw(models, titles):
 
 
 # %%
-# **delta** is the variance of a new component in units of the variance of each column. With one, the default, components
-# start as wide as the data: right for few rows of many columns. Here are two columns, a curve and thousands of rows, and
-# small components follow it better.
+# **delta** is the variance of a new component in units of the variance of each column. With one, the default,
+# components start as wide as the data: right for few rows of many columns. Here are two columns, a curve and thousands
+# of rows, and small components follow it better.
 
 models = [IncrementalGaussianMixture(delta=delta).fit(X) for delta in (1.0, 0.1, 0.01)]
 draw(
