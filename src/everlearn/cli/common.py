@@ -33,6 +33,8 @@ def errors_explained() -> Iterator[None]:
     """Data problems end the program with a message and status 1; what may pass, such as a full disk, with status 4."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # whoever reads the output has had enough
     except (EverlearnError, OSError, InvalidParameterError, NotFittedError) as error:
         passing = isinstance(error, SourceLostError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         raise Stopped(str(error), TRY_LATER if passing else 1) from error

@@ -104,7 +104,7 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     given = zip(OUTPUTS, (scores, imputations, changes, novelties), strict=True)
     asked = Options(outputs={kind: where for kind, where in given if where}, **options)
     _check_usage(asked)
-    console = Console(quiet=quiet, highlight=False)
+    console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
     with errors_explained(), _stores(asked) as store:
         check_place(asked.model_file, "--model-file", "model")
         check_place(asked.report, "--report", "report")
@@ -134,7 +134,7 @@ def _stores(asked: Options) -> Iterator[Store]:
 
 def _learn(asked: Options, store: Store, console: Console) -> None:
     stop = threading.Event()
-    with _signals(stop), _source(asked, store, stop, console) as source:
+    with _source(asked, store, stop, console) as source, _signals(stop):
         model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
         learner = Learner(model, store=store, name=asked.name, columns=source.columns.names)
         _introduce(asked, learner, source, console)

@@ -136,7 +136,8 @@ class Runner:
                 self._read()
                 break
             except SourceLostError as error:
-                self._wait_for_source(error)
+                if not self._wait_for_source(error):
+                    break
         self.commit()
 
     def commit(self) -> None:
@@ -209,13 +210,19 @@ class Runner:
 
     # -- trouble ----------------------------------------------------------------------------------
 
-    def _wait_for_source(self, error: SourceLostError) -> None:
+    def _wait_for_source(self, error: SourceLostError) -> bool:
+        """Wait a while; returns whether to try again, or raises when patience is at its end."""
         if self._lost is None:
             self._lost = Patience(self.patience, self.stop)
             self.say(f"{error} Waiting for it to come back; everything up to here is safe.")
             self.learner.note("source lost", reason=str(error)[:300])
             self.commit()
-        self._lost.wait(error)
+        try:
+            self._lost.wait(error)
+        except SourceLostError:
+            if not self.stop.is_set():
+                raise
+        return not self.stop.is_set()
 
     def _say_full(self, error: Exception) -> None:
         self.say(f"{error} Waiting; learning goes on when there is room again.")
