@@ -163,10 +163,13 @@ def test_resume_runs_only_what_is_missing(no_data):
     run_cli("--quick", "online-vb:fig4")
     first = read("reproduction.json")["sections"]["online-vb:fig4"]
     result = run_cli("--quick", "--resume", "online-vb:fig4", "online-vb:fig5")
-    assert "1 items" in result.output
+    assert "1 item," in result.output
     record = read("reproduction.json")
     assert list(record["sections"]) == ["online-vb:fig4", "online-vb:fig5"]
     assert record["sections"]["online-vb:fig4"] == first
+    run_cli("--quick", "--resume", "online-vb:fig4")
+    assert read("reproduction.json")["sections"] == record["sections"]
+    assert "online-vb-fig5" in (no_data / "reproduction.html").read_text(encoding="utf-8")
     refused = run_cli("--resume", "online-vb:fig5")
     assert refused.exit_code == 1
     assert "quick=True" in refused.output
@@ -233,3 +236,23 @@ def test_results_are_strict_json(tmp_path):
     )
     reproduction.write(tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8")) == reproduction.record
+
+
+# -- the page of the documentation -----------------------------------------------------------------
+
+
+def test_the_documentation_shows_the_results_of_a_full_run(repository):
+    record = read(repository / "docs" / "reproduction.json")
+    assert (repository / "docs" / "reproduction.md").read_text(encoding="utf-8") == markdown(record)
+    assert record["quick"] is False
+    assert {section["made"]["commit"] is not None for section in record["sections"].values()} == {True}
+
+
+def test_the_full_run_skipped_nothing_and_meets_the_marks(repository):
+    sections = read(repository / "docs" / "reproduction.json")["sections"]
+    assert list(sections) == [item.key for item in choose() if item.key in sections]
+    assert [key for key, section in sections.items() if section["verdict"] == SKIPPED] == []
+    for key in ("figmn:table2", "figmn:table3", "figmn:mnist"):
+        assert sections[key]["claims"][0]["verdict"] == REPRODUCED, key
+    final = next(table for table in sections["figmn:mnist"]["tables"] if table["title"] == "At the end")
+    assert final["rows"][0][1]["ours"] >= 97.5

@@ -181,7 +181,7 @@ SECTION_3_2 = (
 # -- figures 1 to 3 --------------------------------------------------------------------------------
 
 
-@PAPER.item("fig1", "Figure 1: direction of the principal axis in one run", seconds=(4, 30))
+@PAPER.item("fig1", "Figure 1: direction of the principal axis in one run", seconds=(2, 20))
 def figure_1(context: Context) -> Findings:
     """Direction over time in a single run."""
     study = two_dimensional(context)
@@ -337,7 +337,7 @@ def figure_5(context: Context) -> Findings:
     return Findings(SECTION_3_2, [claim], [], [Figure("Rows 1, 51, ... 551", drawn)])
 
 
-@PAPER.item("fig6", "Figure 6: five learning processes", seconds=(6, 40))
+@PAPER.item("fig6", "Figure 6: five learning processes", seconds=(2, 12))
 def figure_6(context: Context) -> Findings:
     """First principal axes of every fiftieth row in five runs."""
     study = alphabet(context)

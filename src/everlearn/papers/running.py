@@ -83,19 +83,23 @@ class Reproduction:
                     "the same options to resume it, or another file."
                 )
         done = {key: section for key, section in earlier["sections"].items() if section["verdict"] != SKIPPED}
-        self.record["sections"].update(done)
+        self._take(done)
 
     def missing(self, items: Iterable[Item]) -> list[Item]:
         """Return the items that are still to run."""
         return [item for item in items if item.key not in self.record["sections"]]
 
     def add(self, item: Item, section: Record) -> None:
-        """Take up what an item has found; sections stay in the order of the papers."""
+        """Take up what an item has found."""
         made = {"finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **provenance()}
-        sections = {**self.record["sections"], item.key: {**section, "made": made, "command": self.record["command"]}}
+        self._take({item.key: {**section, "made": made, "command": self.record["command"]}})
+
+    def _take(self, sections: Record) -> None:
+        """Take up sections; all stay in the order of the papers."""
+        known = {**self.record["sections"], **sections}
         listed = papers()
-        order = [entry.key for paper in listed for entry in paper.items.values()]
-        self.record["sections"] = {key: sections[key] for key in order if key in sections}
+        order = [item.key for paper in listed for item in paper.items.values()]
+        self.record["sections"] = {key: known[key] for key in order if key in known}
         about = {paper.key: {"title": paper.title, "authors": paper.authors} for paper in listed}
         used = {section["paper"] for section in self.record["sections"].values()}
         self.record["papers"] = {key: words for key, words in about.items() if key in used}

@@ -70,7 +70,7 @@ def _about(context: Context, protocol: str) -> str:
 # -- disjoint --------------------------------------------------------------------------------------
 
 
-@PAPER.item("disjoint", "Disjoint MNIST", seconds=(12, 330))
+@PAPER.item("disjoint", "Disjoint MNIST", seconds=(10, 150))
 def disjoint_mnist(context: Context) -> Findings:
     """Two halves of the digits, one after the other."""
     context.mnist()
@@ -116,7 +116,7 @@ def _mixtures(tasks: list[Task]) -> Array:
 # -- shuffled --------------------------------------------------------------------------------------
 
 
-@PAPER.item("shuffled", "Shuffled MNIST, three orders of the pixels", seconds=(10, 260))
+@PAPER.item("shuffled", "Shuffled MNIST, three orders of the pixels", seconds=(3, 110))
 def shuffled_mnist(context: Context) -> Findings:
     """The same digits with the pixels in other orders."""
     context.mnist()
