@@ -51,7 +51,7 @@ _PUBLIC = {
     "save": "everlearn.estimators.persistence",
     "tune": "everlearn.estimators.tuning",
 }
-_MODULES = ("checks", "continual", "datasets", "distributed", "errors")
+_MODULES = ("agents", "checks", "continual", "datasets", "distributed", "errors")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

@@ -15,6 +15,7 @@ from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
 
 ESTIMATORS = {
+    "everlearn.agents.learner": ("MixtureQAgent",),
     "everlearn.estimators.class_joint": ("JointClasses",),
     "everlearn.estimators.class_mixtures": ("ClassMixtures",),
     "everlearn.estimators.classifier": ("IncrementalGaussianMixtureClassifier",),
@@ -26,6 +27,7 @@ ESTIMATORS = {
 """Estimators a file may name, by the module that holds them."""
 
 VALUES = {
+    "everlearn.agents.episode": ("Episode",),
     "everlearn.core.adaptive": ("AdaptiveState",),
     "everlearn.core.answering": ("Pair",),
     "everlearn.core.change": ("ChangeState", "PageHinkley"),
@@ -34,6 +36,7 @@ VALUES = {
     "everlearn.core.forgetting": ("BankState",),
     "everlearn.core.frame": ("Frame",),
     "everlearn.core.incremental": ("MixtureState",),
+    "everlearn.core.memory": ("MemoryState",),
     "everlearn.core.monitor": ("MonitorState",),
     "everlearn.core.online_em": ("State",),
     "everlearn.core.schedules": ("PowerSchedule",),

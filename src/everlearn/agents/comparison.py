@@ -1,0 +1,71 @@
+"""The learners of the paper's Table 5 that are run here, with their settings on each task."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from everlearn.agents.baselines import SarsaTiles, SmallDQN
+from everlearn.agents.learner import MixtureQAgent
+from everlearn.agents.tasks import TASKS, episodes_of
+from everlearn.errors import InputError
+
+LEARNERS = ("mixture", "one set", "Sarsa", "DQN")
+"""A mixture with the settings of each task; with the same settings on all; the two rivals."""
+
+_SARSA = {
+    "cart-pole": {"n_tiles": 6, "epsilon": 0.2, "fading": 0.97, "gamma": 0.99},
+    "mountain-car": {"n_tiles": 8},
+    "acrobot": {"n_tiles": 4, "alpha": 0.2},
+}
+
+
+class Outcome(NamedTuple):
+    """What one run of a learner on a task came to; `start` is None if the task was not solved."""
+
+    start: int | None
+    episodes: int
+    steps: float
+    seconds: float
+    n_components: int
+
+
+def learner(name: str, task: str, seed: int) -> Any:
+    """Return one of `LEARNERS` with its settings for a task."""
+    if name == "mixture":
+        return TASKS[task].agent(random_state=seed)
+    if name == "one set":
+        kept = {key: value for key, value in TASKS[task].settings.items() if key in ("repeat", "scale")}
+        return MixtureQAgent(**kept, random_state=seed)
+    if name == "Sarsa":
+        return SarsaTiles(**_SARSA[task], random_state=seed)
+    if name == "DQN":
+        return SmallDQN(random_state=seed)
+    raise InputError(f"There is no learner {name!r}; the learners are {', '.join(LEARNERS)}.")
+
+
+def run(name: str, task: str, seed: int, *, max_episodes: int = 1000) -> Outcome:
+    """Train a learner on a task until it is solved.
+
+    Parameters
+    ----------
+    name : str
+        One of `LEARNERS`.
+    task : str
+        One of `everlearn.agents.TASKS`.
+    seed : int
+        Seed of environment and learner.
+    max_episodes : int, default=1000
+        Where to give up.
+
+    Returns
+    -------
+    Outcome
+        Episodes before the window of 100 that solves the task, and what it cost.
+    """
+    agent = learner(name, task, seed)
+    begun = time.process_time()
+    returns, start = episodes_of(task, agent, seed=seed, max_episodes=max_episodes)
+    seconds = time.process_time() - begun
+    components = agent.n_components_ if isinstance(agent, MixtureQAgent) else 0
+    return Outcome(start, len(returns), float(abs(returns).sum()), seconds, components)
