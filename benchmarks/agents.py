@@ -1,0 +1,129 @@
+"""Episodes to solve three control tasks, and everlearn's own time a step, beside Sarsa(lambda) and a small DQN.
+
+    python benchmarks/agents.py runs FOLDER [--learner mixture] [--task acrobot]   one JSON file a run; resumes
+    python benchmarks/agents.py steps FOLDER                                       microseconds a step
+    python benchmarks/agents.py table FOLDER --out benchmarks/results/agents.md
+
+Seeds 100 to 109 were not used for tuning.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from everlearn.agents import TASKS, comparison
+
+SEEDS = range(100, 110)
+EPISODES = {"DQN": 400}
+RUNS = {"DQN": 3}
+HEADER = "| task | printed (FIGMN) | mixture | mixture, one set of settings | Sarsa(lambda), tile coding | small DQN |"
+INTRODUCTION = """# Agents: episodes to solve
+
+Episodes before the first 100 whose mean return reaches the threshold (cart-pole 195 of 200 steps, mountain car -110,
+acrobot -100): mean ± standard deviation and median over the runs that solved the task; in brackets solved/runs. The
+environments are gymnasium's own, the seeds 100 to 109, which were not used for tuning; given up after 1000 episodes
+(DQN: 3 seeds, 400 episodes). Acrobot has 3 actions and 6 observations here, 4 and raw angles in the paper.
+`python benchmarks/agents.py` makes this file."""
+ONE_SET = """One set: the defaults of `MixtureQAgent`, with only the units of the observations and the action repeat of the
+task. The settings of the tasks differ from it on the cart-pole alone (gamma and beta)."""
+PRINTED = {"cart-pole": "108.8", "mountain-car": "403.8", "acrobot": "301.6"}
+
+
+def run_all(folder, learners, tasks):
+    for learner in learners:
+        for task in tasks:
+            for seed in SEEDS[: RUNS.get(learner, 10)]:
+                path = folder / f"{learner.replace(' ', '-')}_{task}_{seed}.json"
+                if not path.exists():
+                    outcome = comparison.run(learner, task, seed, max_episodes=EPISODES.get(learner, 1000))
+                    path.write_text(json.dumps(outcome._asdict()))
+                    print(learner, task, seed, outcome, flush=True)
+
+
+def time_steps(folder):
+    """CPU time of act and observe, by replaying recorded episodes to a warm agent, without the environment."""
+    found = {}
+    for task, chosen in TASKS.items():
+        agent = chosen.agent(random_state=0)
+        with chosen.make() as env:
+            agent.train(env, 120, seed=0)
+            rng, episodes = np.random.default_rng(0), []
+            for seed in range(20):
+                observation, _ = env.reset(seed=seed)
+                episode, ended = [observation], False
+                while not ended:
+                    explore = rng.random() < 0.3
+                    action = int(rng.integers(agent.n_actions_)) if explore else int(agent.predict([episode[-1]])[0])
+                    observation, _, terminated, truncated, _ = env.step(action)
+                    episode.append(observation)
+                    ended = terminated or truncated
+                episodes.append(episode)
+        times = []
+        for episode in episodes:
+            begun = time.process_time()
+            for t in range(len(episode) - 1):
+                agent.act(episode[t])
+                agent.observe(-1.0, episode[t + 1], terminated=t == len(episode) - 2)
+            times.append((time.process_time() - begun) / (len(episode) - 1))
+        found[task] = {"microseconds": 1e6 * float(np.median(times)), "components": agent.n_components_}
+        print(task, found[task], flush=True)
+    (folder / "steps.json").write_text(json.dumps(found))
+
+
+def cell(folder, learner, task):
+    paths = sorted(folder.glob(f"{learner.replace(' ', '-')}_{task}_*.json"))
+    runs = [json.loads(path.read_text()) for path in paths]
+    starts = [run["start"] for run in runs if run["start"] is not None]
+    if not runs:
+        return "-"
+    spread = f" ± {np.std(starts, ddof=1):.1f}, median {np.median(starts):.0f}" if len(starts) > 1 else ""
+    mean = f"{np.mean(starts):.1f}" if starts else "-"
+    return f"{mean}{spread} ({len(starts)}/{len(runs)})"
+
+
+def table(folder, out):
+    lines = [INTRODUCTION, "", HEADER, "|---|---|---|---|---|---|"]
+    for task in TASKS:
+        cells = " | ".join(cell(folder, learner, task) for learner in comparison.LEARNERS)
+        lines.append(f"| {task} | {PRINTED[task]} | {cells} |")
+    lines += [
+        "",
+        ONE_SET,
+        "",
+        "| task | action repeat | units of the observations | gamma | beta |",
+        "|---|---|---|---|---|",
+    ]
+    for task, chosen in TASKS.items():
+        agent = chosen.agent()
+        lines.append(f"| {task} | {agent.repeat} | {agent.scale} | {agent.gamma} | {agent.beta} |")
+    steps = folder / "steps.json"
+    if steps.exists():
+        lines += ["", "everlearn's own CPU time a step of the environment, deciding and learning, once warm:", ""]
+        lines += ["| task | microseconds a step | components |", "|---|---|---|"]
+        for task, found in json.loads(steps.read_text()).items():
+            lines.append(f"| {task} | {found['microseconds']:.0f} | {found['components']} |")
+    out.write_text("\n".join(lines) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["runs", "steps", "table"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--learner", action="append")
+    parser.add_argument("--task", action="append")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.command == "runs":
+        run_all(options.folder, options.learner or comparison.LEARNERS, options.task or list(TASKS))
+    elif options.command == "steps":
+        time_steps(options.folder)
+    else:
+        table(options.folder, options.out)
+
+
+if __name__ == "__main__":
+    main()
