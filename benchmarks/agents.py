@@ -27,8 +27,8 @@ acrobot -100): mean ± standard deviation and median over the runs that solved t
 environments are gymnasium's own, the seeds 100 to 109, which were not used for tuning; given up after 1000 episodes
 (DQN: 3 seeds, 400 episodes). Acrobot has 3 actions and 6 observations here, 4 and raw angles in the paper.
 `python benchmarks/agents.py` makes this file."""
-ONE_SET = """One set: the defaults of `MixtureQAgent`, with only the units of the observations and the action repeat of the
-task. The settings of the tasks differ from it on the cart-pole alone (gamma and beta)."""
+ONE_SET = """One set: the defaults of `MixtureQAgent`, with only the units of the observations and the action repeat of
+the task. The settings of the tasks differ from it on the cart-pole alone (gamma and beta)."""
 PRINTED = {"cart-pole": "108.8", "mountain-car": "403.8", "acrobot": "301.6"}
 
 

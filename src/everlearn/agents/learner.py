@@ -22,6 +22,7 @@ from everlearn.errors import InputError
 Array = NDArray[np.float64]
 
 BOUND = 1e6  # an observation is bounded if its space says so within this
+MAX_REWARD = 1e9  # in units of reward_scale
 MAX_ACTIONS = 1000  # that rows of values may show
 FRACTION = 0.125  # scale="auto": this part of the range of a bounded observation
 
@@ -324,8 +325,8 @@ class MixtureQAgent(MemoryAnswers):
         episode = self._begun()
         if episode.left == 0:
             raise InputError("There is no action to observe the outcome of. Call act first.")
-        if not np.isfinite(reward):
-            raise InputError(f"The reward must be finite; got {reward}.")
+        if not abs(reward) <= MAX_REWARD * self.reward_scale:
+            raise InputError(f"The reward must be finite, and within {MAX_REWARD:g} times reward_scale; got {reward}.")
         ended = bool(terminated or truncated)
         x = self._check_observation(observation) if ended or episode.left == 1 else None
         self._notice(float(reward))
