@@ -13,7 +13,7 @@ from everlearn.errors import InputError
 LEARNERS = ("mixture", "one set", "Sarsa", "DQN")
 """A mixture with the settings of each task; with the same settings on all; the two rivals."""
 
-_SARSA = {
+_SARSA: dict[str, dict[str, Any]] = {
     "cart-pole": {"n_tiles": 6, "epsilon": 0.2, "fading": 0.97, "gamma": 0.99},
     "mountain-car": {"n_tiles": 8},
     "acrobot": {"n_tiles": 4, "alpha": 0.2},
