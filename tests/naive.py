@@ -650,7 +650,6 @@ def sturdy_covariances(groups, prior, ridge):
     )
 
 
-<<<<<<< HEAD
 # -- batch EM of a Gaussian mixture with gaps --------------------------------------------------------
 
 
@@ -673,7 +672,8 @@ def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
             new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
         weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
     return weights, means, covariances
-=======
+
+
 # -- memory of an agent (regions of states, and a regression of value on state for each action) ---------
 
 
@@ -755,4 +755,3 @@ class ValueMemory:
 def gaussian_density(x, mean, covariance):
     e = x - mean
     return np.exp(-0.5 * e @ np.linalg.solve(covariance, e)) / np.sqrt(np.linalg.det(2 * np.pi * covariance))
->>>>>>> 312b058 (Agents: Q-learning with a mixture over states, actions and values as its memory)
