@@ -17,6 +17,7 @@ from rich.markup import escape
 
 import everlearn
 from everlearn.cli import demo as demonstration
+from everlearn.cli import partitions
 from everlearn.cli.common import check_place, errors_explained, names_in
 from everlearn.cli.models import KINDS, SUPERVISED, new_model
 from everlearn.cli.progress import Display
@@ -41,6 +42,8 @@ Examples:
   everlearn learn kafka://broker:9092/sensors --state run.db --scores redis://localhost/scores
   everlearn learn parts.parquet --model classifier --target defect --model-file parts.evl
   everlearn learn sensors.csv --set forgetting=adaptive --set max_components=50
+  everlearn learn 'days/*.parquet' --workers 4 --model-file machine.evl
+  everlearn learn '/shared/days/*.parquet' --cluster tcp://scheduler:8786 --model-file machine.evl
 
 With --state the run can be killed at any moment and started again with the same command: it goes on where it was, and
 the model is the same as without the interruption. Rows are learned exactly once from files, Kafka and Redis, at least
@@ -69,6 +72,8 @@ class Options(NamedTuple):
     stop_at_end: bool
     strict: bool
     patience: float | None
+    workers: int | None
+    cluster: str | None
 
 
 @click.command(name="learn", epilog=_EXAMPLES)
@@ -93,6 +98,10 @@ class Options(NamedTuple):
 @click.option("--stop-at-end", is_flag=True, help="Stop when all messages of a broker are learned.")
 @click.option("--strict", is_flag=True, help="Stop at the first row that cannot be read.")
 @click.option("--patience", type=click.FloatRange(min=0), help="Seconds to wait for a lost broker or a full disk.")
+@click.option("--workers", type=click.IntRange(min=1), help="Learn files apart on so many processes, and merge.")
+@click.option(
+    "--cluster", metavar="ADDRESS", help="Learn files apart on the Dask cluster with this scheduler, and merge."
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(quiet: bool, scores: str, imputations: str, changes: str, novelties: str, **options: Any) -> None:
     """Learn a model from files or a broker, one row after the other.
@@ -105,6 +114,11 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     asked = Options(outputs={kind: where for kind, where in given if where}, **options)
     _check_usage(asked)
     console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
+    if asked.workers is not None or asked.cluster is not None:
+        with errors_explained():
+            check_place(asked.model_file, "--model-file", "model")
+            partitions.learn_partitions(asked, console)
+        return
     with errors_explained(), _stores(asked) as store:
         check_place(asked.model_file, "--model-file", "model")
         check_place(asked.report, "--report", "report")
@@ -120,6 +134,8 @@ def _check_usage(asked: Options) -> None:
         raise click.UsageError("--target goes with --model classifier or regressor, and they need it.")
     if asked.start and asked.settings:
         raise click.UsageError("--set is for a new model; the one of --start has its settings.")
+    if asked.workers is not None or asked.cluster is not None:
+        partitions.check_usage(asked)
     if asked.demo and asked.target:
         raise click.UsageError("The demonstration stream has no target.")
 

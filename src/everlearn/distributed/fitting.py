@@ -14,10 +14,8 @@ from sklearn.base import clone
 from everlearn.distributed.engines import Leaf, Watch, connected, run_dask, run_joblib
 from everlearn.distributed.learning import Job, learn_file, learn_table
 from everlearn.distributed.partitions import (
-    Columns,
     FilePartition,
     check_columns,
-    choose_columns,
     contents_of,
     find_files,
     heads_of,
@@ -26,6 +24,7 @@ from everlearn.distributed.partitions import (
 from everlearn.distributed.report import PartitionRecord, Report
 from everlearn.errors import ClusterError, InputError, MergeError, require
 from everlearn.estimators.base import StreamEstimator
+from everlearn.streams.columns import Columns, choose
 
 FAN_IN = 16
 
@@ -69,7 +68,8 @@ def fit(
     workers : int, optional
         Number of local processes, by default one a core. A cluster has its own number.
     columns : sequence of str, optional
-        Columns to learn; by default all columns of numbers, which must then be the same in all partitions.
+        Names, or patterns such as ``temp*``, of the columns to learn; by default all columns of numbers, and then all
+        partitions must have the same columns.
     target : str, optional
         Column of labels or targets, for a classifier or regressor.
     partition_rows : int, default=1_000_000
@@ -133,7 +133,7 @@ def fit(
             with connected(engine, timeout) as client:
                 outcome = run_dask(client, [_delayed(job, part) for part in parts], FAN_IN, timeout, watch)
     report = Report(
-        tuple(outcome.records), chosen.names, chosen.left_out, time.perf_counter() - start, outcome.lost_workers
+        tuple(outcome.records), tuple(chosen.names), chosen.left_out, time.perf_counter() - start, outcome.lost_workers
     )
     return Learned(_checked(outcome.model, report, estimator), report)
 
@@ -151,7 +151,7 @@ def _file_parts(
     """Columns and partitions of files, all of which are opened once to see that they fit each other."""
     files = find_files(source)
     heads = heads_of(files)
-    chosen = choose_columns(heads[0].columns, columns, target)
+    chosen = choose(files[0], heads[0].columns, columns, target)
     for path, head in zip(files, heads, strict=True):
         check_columns(path, head.columns, chosen, all_of_them=columns is None)
     return chosen, partitions_of(files, heads, partition_rows)
@@ -161,7 +161,7 @@ def _collection_parts(
     source: Any, columns: Sequence[str] | None, target: str | None
 ) -> tuple[Columns, list[TablePartition]]:
     if hasattr(source, "dtypes"):
-        chosen, tables = choose_columns(contents_of(source), columns, target), source.to_delayed()
+        chosen, tables = choose("The data frame", contents_of(source), columns, target), source.to_delayed()
     else:
         chosen, tables = _array_columns(source, columns, target), source.to_delayed().ravel()
     return chosen, [TablePartition(f"partition {i}", table) for i, table in enumerate(tables)]
@@ -172,7 +172,7 @@ def _array_columns(source: Any, columns: Sequence[str] | None, target: str | Non
         raise InputError("A Dask array must have two dimensions and be split by rows alone: use X.rechunk({1: -1}).")
     if columns is not None or target is not None:
         raise InputError("A Dask array has no names for columns= and target= to choose. Use a Dask data frame.")
-    return Columns((), None, {})
+    return Columns([], {})
 
 
 def _local(job: Job, part: FilePartition | TablePartition) -> Leaf:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.distributed.partitions import Columns, FilePartition, check_columns, contents_of
+from everlearn.distributed.partitions import FilePartition, check_columns, contents_of
 from everlearn.distributed.report import PartitionRecord
 from everlearn.distributed.tables import Batch, batches_of
 from everlearn.errors import InputError
 from everlearn.estimators.base import StreamEstimator
+from everlearn.streams.columns import Columns
 
 _FIRST_WAIT = 0.2
 
@@ -75,17 +76,17 @@ def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstim
 
 
 def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
-    names, target, _ = job.columns
-    return batches_of(partition.path, partition.row_groups, names, target, job.batch_rows)
+    columns = job.columns
+    return batches_of(partition.path, partition.row_groups, columns.names, columns.target, job.batch_rows)
 
 
 def _table_batches(job: Job, table: Any) -> Iterator[Batch]:
-    names, target, _ = job.columns
+    names, target = job.columns.names, job.columns.target
     for start in range(0, len(table), job.batch_rows):
         rows = slice(start, start + job.batch_rows)
         if names:
             part = table.iloc[rows]
-            X = part[list(names)].to_numpy(dtype=np.float64, na_value=np.nan)
+            X = part[names].to_numpy(dtype=np.float64, na_value=np.nan)
             yield Batch(np.ascontiguousarray(X), None if target is None else part[target].to_numpy())
         else:
             yield Batch(np.ascontiguousarray(table[rows], dtype=np.float64), None)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from everlearn.distributed.tables import SUFFIXES, Head, head_of, kind_of
 from everlearn.errors import InputError
+from everlearn.streams.columns import Columns
 
 
 class FilePartition(NamedTuple):
@@ -25,14 +26,6 @@ class FilePartition(NamedTuple):
             return self.path
         first, last = self.row_groups[0], self.row_groups[-1]
         return f"{self.path}[{first}]" if first == last else f"{self.path}[{first}-{last}]"
-
-
-class Columns(NamedTuple):
-    """Columns to learn, the target, and the columns left out with the reason."""
-
-    names: tuple[str, ...]
-    target: str | None
-    left_out: dict[str, str]
 
 
 def find_files(source: Any) -> list[str]:
@@ -116,26 +109,10 @@ def contents_of(frame: Any) -> dict[str, str]:
     return {name: kinds.get(getattr(dtype, "kind", "O"), "text") for name, dtype in frame.dtypes.items()}
 
 
-def choose_columns(first: dict[str, str], columns: Sequence[str] | None, target: str | None) -> Columns:
-    """Columns of numbers in the first partition, or those that are asked for."""
-    asked = [*(columns or ()), *([target] if target is not None else [])]
-    missing = [name for name in asked if name not in first]
-    if missing:
-        raise InputError(f"There is no column {_names(missing)}; the first partition has {_names(first)}.")
-    if columns is not None:
-        return Columns(tuple(columns), target, {})
-    names = tuple(name for name, what in first.items() if what in ("numbers", "nothing") and name != target)
-    if not names:
-        raise InputError(f"No column holds numbers; the first partition has {_names(first)}.")
-    left_out = {name: what for name, what in first.items() if name not in names and name != target}
-    return Columns(names, target, left_out)
-
-
 def check_columns(name: str, found: dict[str, str], chosen: Columns, *, all_of_them: bool) -> None:
     """Refuse a partition that lacks a column, holds something else in it, or has columns that others have not."""
-    wanted = [*chosen.names, *([chosen.target] if chosen.target is not None else [])]
-    missing = [column for column in wanted if column not in found]
-    unknown = [column for column in found if column not in wanted and column not in chosen.left_out]
+    missing = [column for column in chosen.all if column not in found]
+    unknown = [column for column in found if column not in chosen.all and column not in chosen.left_out]
     if missing or (unknown and all_of_them):
         faults = [f"lacks {_names(missing)}"] * bool(missing) + [f"has {_names(unknown)} besides"] * bool(unknown)
         raise InputError(
@@ -143,7 +120,7 @@ def check_columns(name: str, found: dict[str, str], chosen: Columns, *, all_of_t
             "Name the columns that all have with columns=."
         )
     for column in chosen.names:
-        if found[column] not in ("numbers", "nothing"):
+        if found[column] != "numbers":
             raise InputError(f"The column {column!r} of the partition {name} holds {found[column]}, not numbers.")
 
 

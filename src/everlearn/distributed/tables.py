@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.errors import InputError, require
-from everlearn.streams.csv import MISSING
+from everlearn.streams.columns import MISSING
 
 Array = NDArray[np.float64]
 SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".csv.bz2": "csv", ".tsv": "csv"}
@@ -133,12 +133,11 @@ def _is_number(text: str) -> bool:
 
 
 def _content(kind: Any) -> str:
-    """What a column of an Arrow type holds: numbers, text, times or something else."""
+    """What a column of an Arrow type holds: numbers (or nothing but gaps), text, times or something else."""
     types = require("pyarrow.types", extra="cluster")
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if any(is_number(kind) for is_number in numbers):
         return "numbers"
-    if types.is_null(kind):
-        return "nothing"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
         return "text"
     return "times" if types.is_temporal(kind) else f"values of type {kind}"

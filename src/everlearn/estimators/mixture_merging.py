@@ -105,6 +105,8 @@ def _content(model: IncrementalGaussianMixture) -> tuple[int, bytes]:
 
 
 def _replace_state(model: IncrementalGaussianMixture, state: MixtureState, *, primed: bool | None = None) -> None:
+    """Give a model other components, without room for more: a model that travels is no larger than what it knows."""
+    state = incremental.with_arrays(state, lambda array: array[: state.n_components].copy())
     model._pair_ = answering.init(state, primed=model._pair_.primed if primed is None else primed)
     model._cache_.clear()
     if model._bank_ is not None:
