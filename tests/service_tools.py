@@ -21,7 +21,7 @@ def as_json(X):
     return [[None if value != value else value for value in row] for row in np.asarray(X).tolist()]
 
 
-def learned(client, name, seconds=120.0):
+def learned(client, name, seconds=240.0):
     """The summary of a model once its inbox is empty."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -44,7 +44,7 @@ class Service:
         self.url = line.split()[2].rstrip("/")
         self._wait()
 
-    def _wait(self, seconds=120.0):
+    def _wait(self, seconds=240.0):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:

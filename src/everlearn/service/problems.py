@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
 
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, StateFileError
 
 _MOST_ERRORS = 5
 _LONGEST = 400
@@ -46,7 +46,8 @@ def answer(status: int, reason: str, headers: dict[str, str] | None = None) -> J
 
 def status_of(error: Exception) -> int:
     """The status that tells a client what kind of problem this is."""
-    table = ((NoModelError, 404), ((ConflictError, NotFittedError), 409), (BusyError, 429))
+    conflict = (ConflictError, NotFittedError)
+    table = ((NoModelError, 404), (conflict, 409), (BusyError, 429), (StateFileError, 503))
     return next((status for kinds, status in table if isinstance(error, kinds)), 422)
 
 
