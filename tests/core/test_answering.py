@@ -84,11 +84,14 @@ def test_there_is_one_mixture_without_creation_priors_or_a_second_component(chan
     assert pair.answering is None
 
 
-def test_components_that_cannot_be_merged_answer_themselves():
+def test_a_copy_of_components_that_cannot_be_merged():
+    """It is made for the sturdier covariances, and not where no creation prior is left to replace."""
     rng = np.random.default_rng(0)
     X = np.repeat([[-50.0] * D, [50.0] * D], 500, axis=0) + rng.normal(size=(1000, D))
     pair, _ = learned(rng.permutation(X), thresholds=np.full(D + 1, 1e3))
-    assert (pair.learning.n_components, pair.answering) == (2, None)
+    assert pair.learning.n_components == pair.answering.n_components == 2
+    constants = both(thresholds=np.full(D + 1, 1e3))
+    assert answering.renewed(pair._replace(primed=False), constants).answering is None
 
 
 @given(seed=st.integers(0, 50), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), diagonal=st.booleans())

@@ -322,7 +322,7 @@ def test_units_that_differ_are_refused(parts, tmp_path):
         ({"batch_rows": 0.5}, "batch_rows must be an integer"),
         ({"partition_rows": "all"}, "partition_rows must be an integer"),
         ({"timeout": 0}, "timeout must be a positive number"),
-        ({"columns": ["rpm", "speed"]}, "no column 'speed'; the first partition has 'rpm', 'temp', 'load'"),
+        ({"columns": ["rpm", "speed"]}, "has no column 'speed'. It has: rpm, temp, load"),
         ({"target": "kind"}, "no column 'kind'"),
         ({"estimator": "mixture"}, "estimator must be an everlearn model, not a str"),
     ],

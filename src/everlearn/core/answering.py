@@ -77,12 +77,12 @@ def _next_copy(state: MixtureState) -> int:
 
 
 def renewed(pair: Pair, settings: PairSettings) -> Pair:
-    """The pair with a fresh copy; without one where no component can be merged with another."""
+    """The pair with a fresh copy; without one where it would be the same."""
     state = pair.learning
     copy = None
     if settings.copying and state.n_components > 1:
         copy = readout.merged_copy(state, settings.learning, settings.variance, primed=pair.primed)
-        copy = copy if copy.n_components < state.n_components else None
+        copy = copy if pair.primed or copy.n_components < state.n_components else None
     return Pair(state, copy, _next_copy(state), pair.primed)
 
 

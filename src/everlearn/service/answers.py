@@ -117,6 +117,7 @@ def drawn(model: Any, n_rows: int, given: Mapping[str, float | None]) -> dict[st
 
 def summary(desk: Desk, name: str) -> dict[str, Any]:
     """What a model is and has seen."""
+    waiting = desk.store.waiting(name)  # first: when none wait, the rest tells of all rows
     entry, totals, history = desk.entry(name), desk.store.totals(name), desk.store.history(name)
     last = history[-1] if history else None
     position, model = desk.store.position(name), desk.model(name)
@@ -126,7 +127,7 @@ def summary(desk: Desk, name: str) -> dict[str, Any]:
         "kind": entry.kind,
         "version": entry.version,
         "rows": entry.n_rows,
-        "waiting": desk.store.waiting(name),
+        "waiting": waiting,
         "updated": entry.updated,
         "takes_rows": position is None or "inbox" in position,
         "components": len(mixture.weights) if mixture is not None else None,
