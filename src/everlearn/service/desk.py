@@ -183,7 +183,12 @@ class Desk:
     def ensure(self, name: str, columns: Sequence[str]) -> Future[Any]:
         """Make a mixture with the usual parameters, unless another request has made a model of this name meanwhile."""
         model = _made("IncrementalGaussianMixture", {}, len(columns))
-        return self.writer.call(lambda: self.store.entry(name) or self._create(name, model, list(columns)))
+
+        def unless_there() -> None:
+            if self.store.entry(name) is None:
+                self._create(name, model, list(columns))
+
+        return self.writer.call(unless_there)
 
     def _create(self, name: str, model: Any, columns: list[str]) -> None:
         entries = self.store.models()
