@@ -256,3 +256,11 @@ def test_the_full_run_skipped_nothing_and_meets_the_marks(repository):
         assert sections[key]["claims"][0]["verdict"] == REPRODUCED, key
     final = next(table for table in sections["figmn:mnist"]["tables"] if table["title"] == "At the end")
     assert final["rows"][0][1]["ours"] >= 97.5
+
+
+def test_the_page_names_what_was_not_run(repository):
+    record = read(repository / "docs" / "reproduction.json")
+    without = {key: section for key, section in record["sections"].items() if key != "figmn:table2"}
+    head = markdown({**record, "sections": without}).partition("| item |")[0]
+    assert "`figmn:table2`" in head.partition("Not run")[2]
+    assert "`figmn:table3`" not in head

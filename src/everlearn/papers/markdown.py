@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from everlearn.papers.registry import choose
 from everlearn.papers.report import badge, origins
 from everlearn.papers.results import SKIPPED, VERDICTS, Cell, shown
 
@@ -44,10 +45,18 @@ def _head(record: dict[str, Any]) -> str:
         "# The papers, reproduced\n\n"
         f"{kind} of `{record['command']}` (seed {record['seed']}): {', '.join(counts)}. This page is made from its "
         "results; the same command writes them as an HTML report with the figures.\n\n"
-        f"{origin}\n\n"
+        f"{_absent(record)}{origin}\n\n"
         "In the tables our number comes first, ± the spread over runs or folds, and the paper's own behind it in "
         f"brackets.\n\n| item | | verdict | seconds |\n|---|---|---|---|\n{rows}\n"
     )
+
+
+def _absent(record: dict[str, Any]) -> str:
+    """Which items the run does not hold, where it is not one of all."""
+    known = [item.key for item in choose()]
+    run = {f"{s['paper']}:{s['item']}" for s in record["sections"].values()}
+    absent = [f"`{name}`" for name in known if name not in run]
+    return f"Not run, and so neither reproduced nor refuted here: {', '.join(absent)}.\n\n" if absent else ""
 
 
 def _section(section: dict[str, Any]) -> str:
