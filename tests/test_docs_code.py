@@ -1,4 +1,4 @@
-"""Code in the documentation runs, its links lead somewhere, and the reference leaves no public name out."""
+"""Code and commands in README and docs run, links lead somewhere, and the reference leaves no public name out."""
 
 import re
 from pathlib import Path
@@ -6,27 +6,61 @@ from pathlib import Path
 import pytest
 
 import everlearn
-from code_blocks import blocks, run_python
+from code_blocks import Reader, blocks, commands, program_of
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-PROSE = [*PAGES, *sorted(ROOT.glob("*.md"))]
+MADE = {"_build", "gallery", "generated"}
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.relative_to(ROOT).parts[1] not in MADE]
+PROSE = [*sorted(ROOT.glob("*.md")), *PAGES]
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 
 
 def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
-def test_python_runs(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", [page for page in PROSE if blocks(page, "python", "console")], ids=name_of)
+def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_python(page)
+    Reader(tmp_path).follow(page)
 
 
-@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_code_has_a_language_that_is_run_or_is_no_code():
+    known = ("python", "console", "text", "make")
+    found = {(name_of(page), language) for page in PROSE for language in _languages(page) if language not in known}
+    assert found == set()
+
+
+def _languages(page):
+    """Languages of the fenced blocks of a page; directives in braces are Sphinx's."""
+    fences = re.findall(r"^```(\S*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [language for language in fences[::2] if not language.startswith("{")]
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    calls = [
+        command
+        for page in PROSE
+        for block in blocks(page, "console")
+        for command in commands(block.text)
+        if program_of(command) == "make"
+    ]
+    named = {word for command in calls for word in command.line.partition("#")[0].split()[1:]}
+    assert {"run", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", [*PROSE, *RESULTS], ids=name_of)
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert [link for link in links if not _is_there(page.parent / link)] == []
+
+
+def _is_there(target):
+    """Pages of the gallery are made from the examples, so that those stand for them."""
+    if target.parent.name == "gallery":
+        return (target.parents[1] / "examples" / target.with_suffix(".py").name).exists() or target.stem == "index"
+    return target.exists()
 
 
 def test_reference_names_every_public_name():
