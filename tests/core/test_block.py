@@ -9,6 +9,7 @@ from everlearn.core import block, incremental, pace, runs, screen
 from everlearn.core.block import Rows
 from everlearn.core.device import HOST, LARGE
 from everlearn.core.pace import Method
+from everlearn.kernels import alone
 from everlearn.kernels import mixture as kernels
 from states import assert_same, learn, mixture, rows_from, settings_for
 
@@ -36,6 +37,50 @@ def test_one_block_equals_one_row_at_a_time(method, case, D):
     weights = rng.uniform(0.5, 2.0, 64)
     truth = learn(Method.ROWS, start, X, settings, weights)
     assert_same(learn(method, start, X, settings, weights), truth)
+
+
+ALONE = {
+    "plain": {},
+    "novelties": {"beta": 0.02},
+    "forgetting": {"forgetting": 0.99, "min_age": 0.0, "min_count": 0.05},
+    "hardly anything known": {"count": 1e-3},
+}
+
+
+@pytest.mark.parametrize("D", [3, LARGE + 4])
+@pytest.mark.parametrize("case", ALONE)
+def test_a_component_alone_is_learned_alike(case, D):
+    """Its blocks are factorised at once; rows that are novel, or that need care, end them."""
+    rng = np.random.default_rng(17)
+    changes = dict(ALONE[case])
+    start = mixture(rng, D, 1, count=changes.pop("count", 30.0))
+    X = rows_from(rng, start, 200, outliers=0.02 if case == "novelties" else 0.0)
+    settings, weights = settings_for(D, **changes), rng.uniform(0.5, 2.0, 200)
+    truth = learn(Method.ROWS, start, X, settings, weights)
+    assert (truth[0].n_components > 1) == (case == "novelties")
+    assert_same(learn(Method.BLOCKS, start, X, settings, weights), truth, rtol=1e-8)
+
+
+def test_a_component_alone_with_hardly_a_memory():
+    """So little is left of what a block began with that blocks end early."""
+    rng = np.random.default_rng(19)
+    start = mixture(rng, 1, 1)
+    X, settings = rng.normal(size=(100, 1)), settings_for(1, forgetting=0.3)
+    assert len(alone.foresee(np.ones(16), 30.0, 0.3, 1e-8)[0]) < 16
+    assert_same(learn(Method.BLOCKS, start, X, settings), learn(Method.ROWS, start, X, settings), rtol=1e-6)
+
+
+def test_rows_of_no_weight_are_left_alone_alike():
+    rng = np.random.default_rng(18)
+    start = mixture(rng, 5, 1)
+    X, weights = rows_from(rng, start, 64), np.where(rng.random(64) < 0.2, 1e-30, 1.0)
+    truth = learn(Method.ROWS, start, X, settings_for(5), weights)
+    assert_same(learn(Method.BLOCKS, start, X, settings_for(5), weights), truth)
+
+
+def test_a_matrix_that_cannot_be_factorised_is_no_block():
+    E = np.ones((1, 3, 2))
+    assert np.isnan(HOST.factor(E, -5.0 * E, np.ones(3))[2]).all()
 
 
 def test_a_block_creates_and_prunes():

@@ -4,7 +4,7 @@ The exact rule is recursive least squares in homogeneous coordinates, so that wh
 depends on the rows only through P = 1 + E Lambda E', E = X - mu (see `everlearn.kernels.block`). A block costs two
 matrix products, a small recursion that takes every decision in order, a triangular solve and a rank-b update: about
 3 D^2 flops a row and component, nearly all of them in matrix products. A screen leaves out the components that cannot
-matter to a row.
+matter to a row. For a component that is alone the recursion is a Cholesky factorisation, which the device does itself.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from everlearn.core import screen as screens
 from everlearn.core.device import Device
 from everlearn.core.gaussian import LOG_2PI
 from everlearn.core.screen import Mask, Screen
+from everlearn.kernels import alone
 from everlearn.kernels import block as kernels
 from everlearn.kernels.block import Meetings, Members
+from everlearn.kernels.mixture import NEGLIGIBLE
 
 if TYPE_CHECKING:
     from everlearn.core.incremental import MixtureState, Settings
@@ -81,10 +83,12 @@ def learn_block(
     The arrays of `state` are used up: go on with those of the result.
     """
     K, capacity, b = state.n_components, len(state.counts), len(rows.X)
+    if K == 1 and rows.weights.min() >= NEGLIGIBLE:
+        return _learn_alone(state, device, matrices, rows, on_device, settings, threshold)
     births = min(MAX_BIRTHS, capacity - K)
     lower, near = _near(state, rows, screen)
     meetings = _meetings(near, births) if screen else _all_meet(K, b, births)
-    thinness = (device.diagonals(matrices, K) * settings.initial_variance).max(axis=1, initial=0.0)
+    thinness = _thinness(device, matrices, K, settings)
     block = Block(rows.X, on_device, state, device, matrices, meetings, _members(state, thinness, births))
     stacks = [_project(block, which) for which in _stacks(block, together=screen is None)]
     meetings.origin[:] = meetings.diagonal
@@ -99,6 +103,35 @@ def learn_block(
         state = _succeed(block, n, 1.0 / settings.initial_variance)
     met = float(meetings.size[:K].sum()) / max(K * b, 1)
     return state._replace(n_rows=state.n_rows + done), Progress(done, _changed(block, n), met)
+
+
+def _learn_alone(
+    state: MixtureState, device: Device, matrices: Any, rows: Rows, on_device: Any, settings: Settings, threshold: float
+) -> tuple[MixtureState, Progress]:
+    """Learn rows that belong to the only component, up to the first that is novel or needs more care."""
+    counts, gains, shares = alone.foresee(rows.weights, state.counts[0], settings.forgetting, device.root_unit)
+    if len(counts) == 0:
+        return state, Progress(0, np.zeros(1, dtype=bool), 1.0)
+    which = slice(0, 1)
+    E = device.deviations(on_device[: len(counts)], state.means[which])
+    Y = device.project(matrices, which, E)
+    R, origin, rest = device.factor(E, Y, shares / gains)
+    done, log_det = alone.judge(
+        origin, rest, gains, shares, rows.X.shape[1], threshold, _thinness(device, matrices, 1, settings)[0],
+        device.root_unit, state.log_dets[0], rows.log_density, rows.distance,
+    )  # fmt: skip
+    if done > 0:
+        share, learned = shares[done - 1 : done], np.ones((1, done), dtype=bool)
+        state.means[which] += device.combine(share * (gains / shares)[None, :done], E[:, :done])
+        device.downdate(matrices, which, device.solve(R[:, :done, :done], Y[:, :done], learned), share)
+        state.counts[0], state.log_dets[0], state.ages[0] = counts[done - 1], log_det, state.ages[0] + done
+    return state._replace(n_rows=state.n_rows + done), Progress(done, np.full(1, done > 0), 1.0)
+
+
+def _thinness(device: Device, matrices: Any, n: int, settings: Settings) -> Array:
+    """The largest precision of a column in each component, in units of a new component's."""
+    thinness: Array = (device.diagonals(matrices, n) * settings.initial_variance).max(axis=1, initial=0.0)
+    return thinness
 
 
 def _near(state: MixtureState, rows: Rows, screen: Screen | None) -> tuple[Array, Mask]:

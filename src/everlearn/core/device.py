@@ -1,7 +1,7 @@
 """Where the matrices of the block algorithm live, and the few operations it asks of them.
 
 A device holds precision matrices between `adopt` and `release` in any form it likes, and makes the tall arrays E, Y
-and Z. All of them are stacks over components: E, Y and Z are (k, m, D), R and P (k, m, m).
+and Z. All of them are stacks over components: E, Y and Z are (k, m, D), R and P (k, m, m), and can be cut like NumPy's.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
+from everlearn.core.pace import Method, block_rows
 from everlearn.kernels import linalg as kernels
 
 Array = NDArray[np.float64]
@@ -41,6 +42,9 @@ class Device(Protocol):
 
     def upper(self, matrices: Any) -> Array:
         """The matrices as a NumPy array whose upper triangles are valid."""
+
+    def block_rows(self, D: int, K: int, method: Method) -> int:
+        """Rows in a block of K components."""
 
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """How n components are best taken together for b rows."""
@@ -75,7 +79,14 @@ class Device(Protocol):
     def combine(self, coefficients: Array, E: Any) -> Array:
         """Sum of the rows of E with coefficients (k, m), as a NumPy array (k, D)."""
 
-    def solve(self, R: Array, Y: Any, learned: NDArray[np.bool_]) -> Any:
+    def factor(self, E: Any, Y: Any, ridge: Array) -> tuple[Any, Array, Array]:
+        """Factorise H = P + diag(ridge), P = 1 + E Y', of one component: its upper factor R, for `solve`.
+
+        With it come, as NumPy arrays, the diagonal of P and what the rows above have left of it, P_tt - sum_s R_st^2;
+        NaN where H cannot be factorised.
+        """
+
+    def solve(self, R: Any, Y: Any, learned: NDArray[np.bool_]) -> Any:
         """Z with R'Z = Y for upper triangles R, and zero in the rows that are not learned. Y may be overwritten."""
 
     def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
@@ -123,6 +134,10 @@ class Host:
     def upper(self, matrices: HostMatrices) -> Array:
         """The array itself."""
         return matrices.precisions
+
+    def block_rows(self, D: int, K: int, method: Method) -> int:
+        """So many that products are fast and the recursion small."""
+        return block_rows(D, K, method)
 
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """All together where one matrix is too small to keep BLAS busy, else one by one."""
@@ -187,6 +202,19 @@ class Host:
         if E.shape[-1] < LARGE:
             return (coefficients[:, None] @ E)[:, 0]
         return np.array([blas.dgemv(1.0, e.T, c) for e, c in zip(E, coefficients, strict=True)])
+
+    def factor(self, E: Array, Y: Array, ridge: Array) -> tuple[Array, Array, Array]:
+        """LAPACK's Cholesky factorisation."""
+        b = len(ridge)
+        P = np.empty((1, b, b))
+        self.gram(E, Y, P)
+        origin = np.diagonal(P[0]).copy()
+        np.einsum("ii->i", P[0])[:] += ridge
+        # In Fortran's order our upper triangle is the lower one of the transpose.
+        factor, failed = lapack.dpotrf(P[0].T, lower=1, overwrite_a=1)
+        R: Array = factor.T[None]
+        rest = origin - np.square(np.triu(R[0], 1)).sum(axis=0)
+        return R, origin, rest if failed == 0 else np.full(b, np.nan)
 
     def solve(self, R: Array, Y: Array, learned: NDArray[np.bool_]) -> Array:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""

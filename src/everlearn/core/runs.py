@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from everlearn.core import marginals, screen, single
 from everlearn.core.block import Rows, learn_block
 from everlearn.core.device import HOST, LARGE, Device
-from everlearn.core.pace import Method, block_rows, choose, leg, marginal_pays
+from everlearn.core.pace import Method, choose, leg, marginal_pays
 from everlearn.core.screen import Screen
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
@@ -203,7 +203,7 @@ def _learn_blocks(
     D, matrices = rows.X.shape[1], device.adopt(state.precisions)
     bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
     start, on_device = row, device.rows(rows.X[row:stop])
-    length, longest, status = FIRST_ROWS, block_rows(D, state.n_components, method), kernels.DONE
+    length, longest, status = FIRST_ROWS, device.block_rows(D, state.n_components, method), kernels.DONE
     while row < stop and status == kernels.DONE:
         end = min(stop, row + length)
         part, sent = rows.part(row, end), on_device.part(row - start, end - start)

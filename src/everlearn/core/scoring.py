@@ -98,11 +98,11 @@ def squared_distances(state: MixtureState, X: Array, device: Device = HOST) -> A
     """(x - mu_j)' Lambda_j (x - mu_j), (n, K), as matrix products."""
     K, (n, D) = state.n_components, X.shape
     d2 = np.empty((n, K))
-    matrices, step = device.adopt(state.precisions), max(MIN_ROWS, CHUNK // D)
+    matrices, rows, step = device.adopt(state.precisions), device.rows(X), max(MIN_ROWS, CHUNK // D)
     for start in range(0, n, step):
-        part = slice(start, start + step)
-        rows = device.rows(X[part]).part(0, len(X[part]))
-        for which in device.stacks(K, len(X[part]), D):
-            E = device.deviations(rows, state.means[which])
+        part = slice(start, min(start + step, n))
+        some = rows.part(part.start, part.stop)
+        for which in device.stacks(K, len(some), D):
+            E = device.deviations(some, state.means[which])
             d2[part, which] = device.squares(E, device.project(matrices, which, E)).T
     return d2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,16 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core.pace import Method, block_rows
 from everlearn.errors import InputError, require
 
 Array = NDArray[np.float64]
 
-# Rows travel to the device in slabs of so many numbers (128 MiB), the next one while this one is learned from; two
-# slabs share enough rows for a block.
-SLAB_NUMBERS = 2**24
-OVERLAP = 256
+# Rows travel to the device in slabs of so many numbers (32 MiB), so many of them ahead of those that are learned.
+SLAB_NUMBERS = 2**22
+AHEAD = 3
 # E and Y of a block hold at most so many numbers each (512 MiB): components beyond are taken in further stacks.
 STACK_NUMBERS = 2**26
+# Rows in a block of a component that is alone, whose recursion takes place on the device.
+ALONE_ROWS = 512
 
 
 class TorchMatrices(NamedTuple):
@@ -30,24 +31,27 @@ class TorchMatrices(NamedTuple):
 
 
 class Slabs:
-    """Rows on their way to a device: a slab at a time, and the next one ahead of time. Blocks are taken in order."""
+    """Rows on their way to a device, in slabs that a courier sends ahead of time. Blocks are taken in order."""
 
-    def __init__(self, X: Array, send: Callable[[Array], Any], courier: ThreadPoolExecutor) -> None:
-        self._X, self._send, self._courier = X, send, courier
-        self._length = OVERLAP + SLAB_NUMBERS // X.shape[1]
-        self._start, self._slab = 0, send(X[: self._length])
-        self._next = self._ahead()
+    def __init__(self, X: Array, device: TorchDevice) -> None:
+        self._X, self._device = X, device
+        self._length = max(1, SLAB_NUMBERS // X.shape[1])
+        self._sent: dict[int, Future[Any]] = {}
 
     def part(self, start: int, stop: int) -> Any:
-        """Consecutive rows on the device, at most as many as two slabs share."""
-        while stop > self._start + len(self._slab):
-            self._start, self._slab = self._start + self._length - OVERLAP, self._next.result()
-            self._next = self._ahead()
-        return self._slab[start - self._start : stop - self._start]
-
-    def _ahead(self) -> Future[Any]:
-        start = self._start + self._length - OVERLAP
-        return self._courier.submit(self._send, self._X[start : start + self._length])
+        """Consecutive rows on the device; a block may begin in one slab and end in another."""
+        first, last = start // self._length, (stop - 1) // self._length
+        for number in [number for number in self._sent if number < first]:
+            del self._sent[number]
+        for number in range(first, min(last + AHEAD, (len(self._X) - 1) // self._length) + 1):
+            if number not in self._sent:
+                begin = number * self._length
+                self._sent[number] = self._device.send(self._X[begin : begin + self._length])
+        pieces = [
+            self._sent[number].result()[max(start - number * self._length, 0) : stop - number * self._length]
+            for number in range(first, last + 1)
+        ]
+        return pieces[0] if len(pieces) == 1 else self._device.torch.cat(pieces)
 
 
 class TorchDevice:
@@ -59,19 +63,23 @@ class TorchDevice:
     def __init__(self, name: str) -> None:
         self.torch = require("torch", extra="torch")
         self.where = _find(self.torch, name)
-        self.courier = ThreadPoolExecutor(1, "everlearn-courier")
+        self.couriers = ThreadPoolExecutor(2, "everlearn-courier")
+        self.route = self.torch.cuda.Stream(self.where) if self.where.type == "cuda" else None
 
     # -- precision matrices -----------------------------------------------------------------------
 
     def adopt(self, precisions: Array) -> TorchMatrices:
         """Copy the matrices to the device."""
-        return TorchMatrices(self.torch.tensor(precisions, device=self.where), precisions)
+        held = self.torch.empty(precisions.shape, dtype=self.torch.float64, device=self.where)
+        for part in _chunks(precisions):
+            held[part] = self._tensor(precisions[part])
+        return TorchMatrices(held, precisions)
 
     def release(self, matrices: TorchMatrices, n: int) -> None:
         """Copy the matrices back, exactly symmetric."""
-        held = matrices.precisions[:n]
-        held.add_(held.mT.clone()).mul_(0.5)
-        self.torch.from_numpy(matrices.origin)[:n].copy_(held)
+        for part in _chunks(matrices.origin[:n]):
+            held = matrices.precisions[part]
+            self._fetch((held + held.mT).mul_(0.5), matrices.origin[part])
 
     def diagonals(self, matrices: TorchMatrices, n: int) -> Array:
         """Diagonals of the first n matrices."""
@@ -80,6 +88,10 @@ class TorchDevice:
     def upper(self, matrices: TorchMatrices) -> Array:
         """A copy of the matrices."""
         return self._array(matrices.precisions)
+
+    def block_rows(self, D: int, K: int, method: Method) -> int:
+        """Many rows where the recursion, too, takes place on the device."""
+        return ALONE_ROWS if K == 1 else block_rows(D, K, method)
 
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """As many components together as the memory for their E and Y allows."""
@@ -98,7 +110,12 @@ class TorchDevice:
 
     def rows(self, X: Array) -> Slabs:
         """Rows that the next blocks are taken from, on their way to the device."""
-        return Slabs(X, self._tensor if self.where.type == "cpu" else self._send, self.courier)
+        return Slabs(X, self)
+
+    def send(self, array: Array) -> Future[Any]:
+        """Rows that a courier copies to the device while other work goes on."""
+        stream = None if self.route is None else self.torch.cuda.current_stream(self.where)
+        return self.couriers.submit(self._carry, array, stream)
 
     def take(self, X: Any, rows: NDArray[np.integer[Any]]) -> Any:
         """Some rows of a block."""
@@ -120,7 +137,7 @@ class TorchDevice:
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y'."""
-        self.torch.from_numpy(P).copy_(self.torch.baddbmm(E.new_ones(()), E, Y.mT))
+        self._fetch(self.torch.baddbmm(E.new_ones(()), E, Y.mT), P)
 
     def squares(self, E: Any, Y: Any) -> Array:
         """Squared distances."""
@@ -130,11 +147,22 @@ class TorchDevice:
         """Sums of rows."""
         return self._array((self._tensor(coefficients)[:, None] @ E)[:, 0])
 
-    def solve(self, R: Array, Y: Any, learned: NDArray[np.bool_]) -> Any:
+    def factor(self, E: Any, Y: Any, ridge: Array) -> tuple[Any, Array, Array]:
+        """Cholesky factorisation; only the diagonals travel."""
+        torch = self.torch
+        H = torch.addmm(E.new_ones(()), E[0], Y[0].mT)
+        origin = H.diagonal().clone()
+        H.diagonal().add_(self._tensor(ridge))
+        L, failed = torch.linalg.cholesky_ex(H)
+        rest = torch.where(failed > 0, torch.nan, origin - L.tril(-1).square_().sum(dim=1))
+        return L.mT[None], *self._array(torch.stack([origin, rest]))
+
+    def solve(self, R: Any, Y: Any, learned: NDArray[np.bool_]) -> Any:
         """Forward substitution."""
         if not learned.all():
             Y = Y * self._tensor(learned)[..., None]
-        return self.torch.linalg.solve_triangular(self._tensor(R).mT, Y, upper=False)
+        R = R if isinstance(R, self.torch.Tensor) else self._tensor(R)
+        return self.torch.linalg.solve_triangular(R.mT, Y, upper=False)
 
     def downdate(self, matrices: TorchMatrices, which: slice, Z: Any, share: Array) -> None:
         """Rank-m update of whole matrices."""
@@ -147,16 +175,40 @@ class TorchDevice:
     # -- to and fro -------------------------------------------------------------------------------
 
     def _tensor(self, array: NDArray[Any]) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(array)).to(self.where)
+        """A copy on the device."""
+        return self._staged(array).to(self.where, non_blocking=True)
 
-    def _send(self, array: Array) -> Any:
-        """Copy rows to the device by way of memory that it can read by itself."""
-        staged = self.torch.empty(array.shape, dtype=self.torch.float64, pin_memory=True)
-        return staged.copy_(self.torch.from_numpy(array)).to(self.where, non_blocking=True)
+    def _staged(self, array: NDArray[Any]) -> Any:
+        """The array, in memory that the device can read by itself."""
+        here = self.torch.from_numpy(np.require(array, requirements=["C", "W"]))
+        return here if self.route is None else here.pin_memory()
+
+    def _fetch(self, tensor: Any, array: Array) -> None:
+        """Copy to an array, by way of memory that the device can write to by itself."""
+        if self.route is not None:
+            tensor = self.torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+        self.torch.from_numpy(array).copy_(tensor)
+
+    def _carry(self, array: Array, stream: Any) -> Any:
+        """Copy rows that are for the work on `stream`, beside it."""
+        if self.route is None:
+            return self._tensor(array)
+        with self.torch.cuda.stream(self.route):
+            rows = self._tensor(array)
+        rows.record_stream(stream)
+        self.route.synchronize()
+        return rows
 
     def _array(self, tensor: Any) -> Array:
         array: Array = tensor.cpu().numpy()
         return array
+
+
+def _chunks(matrices: Array) -> list[slice]:
+    """Matrices that travel together."""
+    n, D = len(matrices), matrices.shape[-1]
+    step = max(1, SLAB_NUMBERS // (D * D))
+    return [slice(j, min(j + step, n)) for j in range(0, n, step)]
 
 
 @cache
