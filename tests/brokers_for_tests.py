@@ -1,9 +1,14 @@
-"""Real brokers for the tests: redis-server and mosquitto as processes, Kafka as librdkafka's mock cluster."""
+"""Real brokers for the tests: redis-server and mosquitto as processes, Kafka as librdkafka's mock cluster.
+
+Run as a script, this is a mock cluster that a test can stop: it prints its address, and fills topics as told.
+"""
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -57,11 +62,11 @@ def mosquitto(folder, port=None):
 
 
 class MockKafka:
-    """A cluster inside this process; it ends with the producer that made it."""
+    """A cluster of one broker inside this process; it ends with the producer that made it."""
 
-    def __init__(self):
+    def __init__(self, **options):
         confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-        self.producer = confluent.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
+        self.producer = confluent.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, **options})
         broker = next(iter(self.producer.list_topics(timeout=10).brokers.values()))
         self.address = f"{broker.host}:{broker.port}"
 
@@ -71,3 +76,43 @@ class MockKafka:
             self.producer.produce(topic, value, partition=i % n_partitions)
             self.producer.poll(0)
         assert self.producer.flush(30) == 0
+
+
+class KafkaProcess:
+    """A mock cluster in a process of its own."""
+
+    def __init__(self):
+        pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.address = self.process.stdout.readline().strip()
+
+    def fill(self, topic, values):
+        self.process.stdin.write(json.dumps([topic, values]) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "filled\n"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.kill()
+        self.process.communicate()
+
+
+def say(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    kafka = MockKafka()
+    say(kafka.address)
+    for line in sys.stdin:
+        kafka.fill(*json.loads(line))
+        say("filled")

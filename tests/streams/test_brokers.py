@@ -1,18 +1,20 @@
 """Redis, Kafka and MQTT as sources and sinks, against real brokers."""
 
 import json
+import signal
 import threading
 import time
 
 import numpy as np
 import pytest
 
-from brokers_for_tests import MockKafka, free_port, mosquitto, redis_server
+from brokers_for_tests import KafkaProcess, MockKafka, free_port, mosquitto, redis_server
 from everlearn import OnlinePPCA
 from everlearn.errors import InputError, SourceLostError
 from everlearn.streams import runner as runners
 from everlearn.streams.columns import Columns
 from everlearn.streams.jsonl import messages_to_rows
+from everlearn.streams.kafka import _Reading
 from everlearn.streams.learner import Learner
 from everlearn.streams.messages import address
 from everlearn.streams.opening import open_source
@@ -155,6 +157,74 @@ def test_kafka(kafka, monkeypatch):
     rest, last = rows_of(where, batches[3].position)
     np.testing.assert_array_equal(last, found[4 * 64 :])
     assert [batch.position for batch in rest] == [batch.position for batch in batches[4:]]
+
+
+def test_a_kafka_partition_that_was_held_back_is_read_again(monkeypatch):
+    """Very many messages of one partition come before those of another; each reading must hold back for itself."""
+    monkeypatch.setattr("everlearn.streams.messages.MessageSource.batch_messages", 8)
+    monkeypatch.setattr("everlearn.streams.kafka.STALL_SECONDS", 3.0)
+    kafka, held = MockKafka(**{"linger.ms": 5000}), []  # one batch for each partition, sent by the flush
+    kafka.fill("rows", [json.dumps(record) for record in RECORDS])
+    pause = _Reading._hold_back
+
+    def hold_back(reading, limit):
+        pause(reading, limit)
+        held.append(set(reading._held))
+
+    monkeypatch.setattr(_Reading, "_hold_back", hold_back)
+    with open_source(f"kafka://{kafka.address}/rows", stop_at_end=True) as source:
+        assert held[-1], "the first reading, for the columns, ended while it held back"
+        for _ in range(2):
+            found = np.concatenate([batch.X for batch in source.batches()])
+            assert sorted(found.tolist()) == sorted(X.tolist())
+
+
+def test_a_kafka_that_stalls_is_reported_and_waited_for(tmp_path, monkeypatch):
+    """The broker stops in the middle and says nothing; nothing is lost or learned twice when it goes on."""
+    monkeypatch.setattr("everlearn.streams.messages.MessageSource.batch_messages", 8)
+    monkeypatch.setattr("everlearn.streams.kafka.STALL_SECONDS", 0.5)
+    monkeypatch.setattr("everlearn.streams.kafka.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(runners, "_FIRST_WAIT", 0.05)
+    said, learned = [], []
+    with KafkaProcess() as kafka, Store(tmp_path / "run.db") as store:
+        for start in range(0, 500, 50):  # fetched one by one
+            kafka.fill("rows", [json.dumps(record) for record in RECORDS[start : start + 50]])
+        source = open_source(
+            f"kafka://{kafka.address}/rows?queued.min.messages=1&fetch.queue.backoff.ms=1", stop_at_end=True
+        )
+
+        def say(message):
+            said.append(message)
+            kafka.process.send_signal(signal.SIGCONT)
+
+        def watch(batch, seen):
+            if batch is not None:
+                learned.append(batch.X)
+                if len(learned) == 1:
+                    kafka.process.send_signal(signal.SIGSTOP)
+
+        run = Runner(source, Learner(OnlinePPCA(1), store=store, columns=["a", "b"]), say=say, watch=watch)
+        run.run()
+        assert "has sent nothing of partition" in said[0]
+        assert run.n_learned == store.totals("model")["rows"] == 500
+        kinds = [event.kind for event in store.events("model") if event.kind.startswith("source")]
+        assert kinds == ["source lost", "source back"]
+        assert sorted(np.concatenate(learned).tolist()) == sorted(X.tolist())
+
+
+def test_a_kafka_that_goes_away_is_reported(monkeypatch):
+    monkeypatch.setattr("everlearn.streams.kafka.CONNECT_SECONDS", 0.5)
+    with KafkaProcess() as kafka:
+        kafka.fill("rows", [json.dumps(record) for record in RECORDS[:20]])
+        batches = open_source(f"kafka://{kafka.address}/rows").batches()
+        assert len(next(batches).X) == 20
+    with pytest.raises(SourceLostError, match="cannot be reached"):
+        next(batches)
+
+
+def test_options_of_kafka_that_do_not_exist(kafka):
+    with pytest.raises(InputError, match="No such configuration property"):
+        open_source(f"kafka://{kafka.address}/rows?no.such=1")
 
 
 def test_kafka_as_a_sink(kafka):
