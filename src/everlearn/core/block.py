@@ -82,7 +82,7 @@ def learn_block(
 
     The arrays of `state` are used up: go on with those of the result.
     """
-    K, capacity, b = state.n_components, len(state.counts), len(rows.X)
+    K, capacity, (b, D) = state.n_components, len(state.counts), rows.X.shape
     if K == 1 and rows.weights.min() >= NEGLIGIBLE:
         return _learn_alone(state, device, matrices, rows, on_device, settings, threshold)
     births = min(MAX_BIRTHS, capacity - K)
@@ -90,7 +90,7 @@ def learn_block(
     meetings = _meetings(near, births) if screen else _all_meet(K, b, births)
     thinness = _thinness(device, matrices, K, settings)
     block = Block(rows.X, on_device, state, device, matrices, meetings, _members(state, thinness, births))
-    stacks = [_project(block, which) for which in _stacks(block, together=screen is None)]
+    stacks = device.each(lambda which: _project(block, which), _stacks(block, together=screen is None), D)
     meetings.origin[:] = meetings.diagonal
     done, n = kernels.learn_block(
         rows.X, rows.weights, K, capacity, settings.initial_variance, threshold, settings.forgetting,
@@ -98,8 +98,7 @@ def learn_block(
         rows.log_density, rows.distance,
     )  # fmt: skip
     if done > 0:
-        for stack in stacks:
-            _commit(block, stack, stack.which)
+        device.each(lambda stack: _commit(block, stack, stack.which), stacks, D)
         state = _succeed(block, n, 1.0 / settings.initial_variance)
     met = float(meetings.size[:K].sum()) / max(K * b, 1)
     return state._replace(n_rows=state.n_rows + done), Progress(done, _changed(block, n), met)

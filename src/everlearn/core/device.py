@@ -6,13 +6,16 @@ and Z. All of them are stacks over components: E, Y and Z are (k, m, D), R and P
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
+from everlearn.core import threads
 from everlearn.core.pace import Method, block_rows
+from everlearn.kernels import blas
 from everlearn.kernels import linalg as kernels
 
 Array = NDArray[np.float64]
@@ -21,8 +24,6 @@ Indices = NDArray[np.integer[Any]]
 # From this many columns on, the products of one component are long enough for a BLAS call each. All of them go to
 # SciPy's BLAS: NumPy has another one, and the waiting threads of the one would take the cores from the other.
 LARGE = 96
-# Triangular systems are solved in steps of so many rows, with a matrix product between the steps.
-SOLVE_ROWS = 32
 
 
 class Device(Protocol):
@@ -48,6 +49,9 @@ class Device(Protocol):
 
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """How n components are best taken together for b rows."""
+
+    def each(self, work: Callable[[Any], Any], stacks: Sequence[Any], D: int) -> list[Any]:
+        """The results of independent work on stacks of D x D matrices."""
 
     def place(self, matrices: Any, j: int, precision: Array) -> None:
         """Lambda_j is diagonal with the given precision of each column."""
@@ -122,8 +126,7 @@ class Host:
 
     def release(self, matrices: HostMatrices, n: int) -> None:
         """Complete the matrices of which there is one triangle."""
-        for j in np.flatnonzero(matrices.half[:n]):
-            kernels.mirror_upper(matrices.precisions[j])
+        threads.each(lambda j: kernels.mirror_upper(matrices.precisions[j]), np.flatnonzero(matrices.half[:n]).tolist())
         matrices.half[:] = False
 
     def diagonals(self, matrices: HostMatrices, n: int) -> Array:
@@ -142,6 +145,10 @@ class Host:
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """All together where one matrix is too small to keep BLAS busy, else one by one."""
         return [slice(j, j + 1) for j in range(n)] if D >= LARGE else [slice(0, n)] if n > 0 else []
+
+    def each(self, work: Callable[[Any], Any], stacks: Sequence[Any], D: int) -> list[Any]:
+        """On several cores if the matrices are large."""
+        return threads.each(work, stacks) if D >= LARGE else [work(stack) for stack in stacks]
 
     def place(self, matrices: HostMatrices, j: int, precision: Array) -> None:
         """Lambda_j = diag(precision)."""
@@ -173,12 +180,7 @@ class Host:
     def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:
         """Y = E Lambda, from the upper triangle where D is large."""
         precisions = matrices.precisions[which]
-        if E.shape[-1] < LARGE:
-            return E @ precisions
-        Y = np.empty_like(E)
-        for j, precision in enumerate(precisions):
-            # Seen in Fortran's order, a matrix of ours is transposed and its upper triangle the lower one.
-            blas.dsymm(1.0, precision.T, E[j].T, c=Y[j].T, lower=1, overwrite_c=1)
+        Y: Array = E @ precisions if E.shape[-1] < LARGE else blas.project_stack(E, precisions)
         return Y
 
     def gram(self, E: Array, Y: Array, P: Array) -> None:
@@ -186,11 +188,8 @@ class Host:
         if E.shape[-1] < LARGE:
             np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
             P += 1.0
-            return
-        half = (E.shape[1] + 1) // 2
-        for e, y, p in zip(E, Y, P, strict=True):
-            np.add(blas.dgemm(1.0, y.T, e[:half].T, trans_a=1).T, 1.0, out=p[:half])
-            np.add(blas.dgemm(1.0, y[half:].T, e[half:].T, trans_a=1).T, 1.0, out=p[half:, half:])
+        else:
+            blas.gram_stack(E, Y, P)
 
     def squares(self, E: Array, Y: Array) -> Array:
         """Squared distances."""
@@ -199,9 +198,8 @@ class Host:
 
     def combine(self, coefficients: Array, E: Array) -> Array:
         """Sums of rows."""
-        if E.shape[-1] < LARGE:
-            return (coefficients[:, None] @ E)[:, 0]
-        return np.array([blas.dgemv(1.0, e.T, c) for e, c in zip(E, coefficients, strict=True)])
+        sums: Array = kernels.combine_stack(coefficients, E)
+        return sums
 
     def factor(self, E: Array, Y: Array, ridge: Array) -> tuple[Array, Array, Array]:
         """LAPACK's Cholesky factorisation."""
@@ -220,16 +218,7 @@ class Host:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
         if not learned.all():
             Y[~learned] = 0.0
-        if Y.shape[-1] < LARGE:
-            kernels.solve_stack(R, Y)
-            return Y
-        for i in range(0, Y.shape[1], SOLVE_ROWS):
-            step = slice(i, i + SOLVE_ROWS)
-            inverses = kernels.invert_upper(R[:, step, step])
-            for j in range(len(Y)):
-                if i:
-                    blas.dgemm(-1.0, Y[j, :i].T, R[j, :i, step], beta=1.0, c=Y[j, step].T, overwrite_c=1)
-                blas.dtrmm(1.0, inverses[j], Y[j, step].T, side=1, overwrite_b=1)
+        (kernels if Y.shape[-1] < LARGE else blas).solve_stack(R, Y)
         return Y
 
     def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:
@@ -237,11 +226,9 @@ class Host:
         precisions = matrices.precisions[which]
         if Z.shape[-1] < LARGE:
             kernels.downdate_stack(precisions, Z, 1.0 / share)
-            return
-        for j, precision in enumerate(precisions):
-            scale = 1.0 / share[j]
-            blas.dsyrk(-scale, Z[j].T, beta=scale, c=precision.T, lower=1, overwrite_c=1)
-        matrices.half[which] = True
+        else:
+            blas.downdate_upper_stack(precisions, Z, 1.0 / share)
+            matrices.half[which] = True
 
 
 HOST = Host()

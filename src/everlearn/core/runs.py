@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core import marginals, screen, single
+from everlearn.core import marginals, screen, single, threads
 from everlearn.core.block import Rows, learn_block
 from everlearn.core.device import HOST, LARGE, Device
 from everlearn.core.pace import Method, choose, leg, marginal_pays
@@ -71,13 +72,21 @@ def learn_some(
     method, stop = _method(view, rows, row, stop, K, device)
     if method == Method.ROWS:
         state, outcome = learn_singly(state, rows, row, stop, settings, thresholds)
-    elif method == Method.MARGINAL:
-        state, outcome = learn_in_marginal(state, rows, row, stop, settings, thresholds, device)
-    elif method == Method.NEAR_ROWS:
-        state, outcome = learn_near(state, rows, row, stop, settings, thresholds)
     else:
-        state, outcome = learn_in_blocks(state, rows, row, stop, settings, float(thresholds[D]), device, method)
+        with nullcontext() if D >= LARGE else threads.one_blas_thread():
+            state, outcome = _learn_by(method, state, rows, row, stop, settings, thresholds, device)
     return state, outcome, _revised(view, outcome)
+
+
+def _learn_by(
+    method: Method, state: MixtureState, rows: Rows, row: int, stop: int, settings: Settings, thresholds: Array,
+    device: Device,
+) -> tuple[MixtureState, Outcome]:  # fmt: skip
+    if method == Method.MARGINAL:
+        return learn_in_marginal(state, rows, row, stop, settings, thresholds, device)
+    if method == Method.NEAR_ROWS:
+        return learn_near(state, rows, row, stop, settings, thresholds)
+    return learn_in_blocks(state, rows, row, stop, settings, float(thresholds[rows.X.shape[1]]), device, method)
 
 
 def outlook(rows: Rows, row: int) -> Outlook:

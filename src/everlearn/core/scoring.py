@@ -6,7 +6,7 @@ matrix products. Single rows and rare patterns go one by one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,10 @@ def squared_distances(state: MixtureState, X: Array, device: Device = HOST) -> A
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         some = rows.part(part.start, part.stop)
-        for which in device.stacks(K, len(some), D):
+
+        def measure(which: slice, part: slice = part, some: Any = some) -> None:
             E = device.deviations(some, state.means[which])
             d2[part, which] = device.squares(E, device.project(matrices, which, E)).T
+
+        device.each(measure, device.stacks(K, len(some), D), D)
     return d2

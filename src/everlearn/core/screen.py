@@ -12,19 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
+from everlearn.core import threads
+from everlearn.core.device import LARGE
 from everlearn.kernels import screen as kernels
 
 Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
-# Products in float32 sum so many terms at most; their results are added in float64.
-TERMS = 1024
-UNIT = 2.0**-24
-# Beyond this size of the terms float32 may overflow, and nothing is known.
-LARGEST = 1e30
+# With many columns the distances of so many rows, or of twice as many in long blocks, are one piece of work.
+PIECE = 128
 
 
 class Screen(NamedTuple):
@@ -53,29 +51,22 @@ def empty(centre: Array, capacity: int) -> Screen:
 
 def describe(screen: Screen, means: Array, precisions: Array, which: NDArray[np.intp]) -> None:
     """Bring the coefficients of some components up to date; of the precisions the upper triangles are enough."""
-    kernels.describe(precisions, means, which, *screen)
+    parts = [which] if means.shape[1] < LARGE else np.split(which, np.arange(1, len(which)))
+    threads.each(lambda part: kernels.describe(precisions, means, part, *screen), parts)
 
 
 def squared_distances(screen: Screen, X: Array, n: int) -> tuple[Array, Array]:
     """Squared distances of rows to the first n components, and bounds on their errors: two arrays (rows, n)."""
-    Z = X - screen.centre
-    with np.errstate(over="ignore", invalid="ignore"):
-        d2 = screen.constant[:n] + _sums(screen, Z.astype(np.float32), n)
-        size = np.square(blas.dgemm(1.0, screen.root[:n], np.abs(Z).T).T + screen.reach[:n])
-    terms = max(min(TERMS, screen.quadratic.shape[1]), X.shape[1])
-    return d2, np.where(size < LARGEST, (terms + 8) * UNIT * size, np.inf)
+    b, D = X.shape
+    d2, error = np.empty((b, n)), np.empty((b, n))
 
+    def measure(start: int) -> None:
+        part = slice(start, start + step)
+        kernels.squared_distances(X[part], n, *screen, d2[part], error[part])
 
-def _sums(screen: Screen, Z: Array32, n: int) -> Array:
-    """The part of the squared distances that depends on the rows."""
-    sums: Array = blas.sgemm(1.0, screen.linear[:n], Z.T).T.astype(np.float64)
-    total = screen.quadratic.shape[1]
-    features, pair = np.empty((len(Z), min(TERMS, total)), dtype=np.float32), (0, 0)
-    for f in range(0, total, TERMS):
-        part = features[:, : total - f]
-        pair = kernels.fill_features(Z, *pair, part)
-        sums += blas.sgemm(1.0, screen.quadratic[:n, f : f + part.shape[1]], part.T).T
-    return sums
+    step = b if D < LARGE else PIECE if b < 4 * PIECE else 2 * PIECE
+    threads.each(measure, range(0, b, max(step, 1)))
+    return d2, error
 
 
 def lower_bounds(screen: Screen, X: Array, n: int) -> Array:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
-from everlearn.core.device import SOLVE_ROWS, Host
+from everlearn.core.device import Host
+from everlearn.kernels import blas
 from everlearn.kernels import linalg as kernels
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ class SingleMatrices(NamedTuple):
     precisions: Array
     half: NDArray[np.bool_]
     rounded: Array32
-    product: Array32  # room for one product Z'Z
 
 
 class SingleHost(Host):
@@ -46,8 +46,7 @@ class SingleHost(Host):
 
     def adopt(self, precisions: Array) -> Any:
         """Work on the array itself, and on a rounded copy."""
-        half, product = np.zeros(len(precisions), dtype=bool), np.empty(precisions.shape[1:], dtype=np.float32)
-        return SingleMatrices(precisions, half, precisions.astype(np.float32), product)
+        return SingleMatrices(precisions, np.zeros(len(precisions), dtype=bool), precisions.astype(np.float32))
 
     def place(self, matrices: Any, j: int, precision: Array) -> None:
         """Lambda_j = diag(precision)."""
@@ -65,41 +64,21 @@ class SingleHost(Host):
 
     def project(self, matrices: Any, which: slice, E: Any) -> Any:
         """Y = E Lambda, from the upper triangles."""
-        Y = np.empty_like(E)
-        for j, rounded in enumerate(matrices.rounded[which]):
-            blas.ssymm(1.0, rounded.T, E[j].T, c=Y[j].T, lower=1, overwrite_c=1)
+        Y: Array32 = blas.project_stack(E, matrices.rounded[which])
         return Y
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y'."""
-        half = (E.shape[1] + 1) // 2
-        for e, y, p in zip(E, Y, P, strict=True):
-            np.add(blas.sgemm(1.0, y.T, e[:half].T, trans_a=1).T, 1.0, out=p[:half])
-            np.add(blas.sgemm(1.0, y[half:].T, e[half:].T, trans_a=1).T, 1.0, out=p[half:, half:])
-
-    def combine(self, coefficients: Array, E: Any) -> Array:
-        """Sums of rows."""
-        pairs = zip(E, coefficients.astype(np.float32), strict=True)
-        return np.array([blas.sgemv(1.0, e.T, c) for e, c in pairs], dtype=np.float64)
-
-    def solve(self, R: Array, Y: Any, learned: NDArray[np.bool_]) -> Any:
-        """Forward substitution in steps, as in double precision; only the small triangles are inverted in that."""
-        Y[~learned] = 0.0
-        for i in range(0, Y.shape[1], SOLVE_ROWS):
-            step = slice(i, i + SOLVE_ROWS)
-            inverses = kernels.invert_upper(R[:, step, step]).astype(np.float32)
-            for j in range(len(Y)):
-                if i:
-                    across = R[j, :i, step].astype(np.float32)
-                    blas.sgemm(-1.0, Y[j, :i].T, across, beta=1.0, c=Y[j, step].T, overwrite_c=1)
-                blas.strmm(1.0, inverses[j], Y[j, step].T, side=1, overwrite_b=1)
-        return Y
+        rounded = np.empty(P.shape, dtype=np.float32)
+        blas.gram_stack(E, Y, rounded)
+        P[:] = rounded
 
     def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
         """Rank-m update of one triangle: the product in single precision, its difference in double."""
         for j, precision in enumerate(matrices.precisions[which]):
-            blas.ssyrk(1.0, Z[j].T, c=matrices.product.T, lower=1, overwrite_c=1)
-            kernels.subtract_upper(precision, matrices.product, 1.0 / share[j], matrices.rounded[which][j])
+            product = np.empty(precision.shape, dtype=np.float32)
+            blas.square_upper(1.0, Z[j], 0.0, product)
+            kernels.subtract_upper(precision, product, 1.0 / share[j], matrices.rounded[which][j])
         matrices.half[which] = True
 
 

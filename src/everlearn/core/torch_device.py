@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
@@ -97,6 +98,10 @@ class TorchDevice:
         """As many components together as the memory for their E and Y allows."""
         step = max(1, STACK_NUMBERS // (b * D))
         return [slice(j, min(j + step, n)) for j in range(0, n, step)]
+
+    def each(self, work: Callable[[Any], Any], stacks: Sequence[Any], D: int) -> list[Any]:
+        """One after the other: each of them can fill the device."""
+        return [work(stack) for stack in stacks]
 
     def place(self, matrices: TorchMatrices, j: int, precision: Array) -> None:
         """Lambda_j = diag(precision)."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding
 import numba
+from numba import types
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,3 +71,14 @@ def _compiled(function: Function, **options: Any) -> Function:
         return compiled  # type: ignore[no-any-return]
     compiled._cache._cache_file._source_stamp = _source_stamp(Path(function.__code__.co_filename))
     return compiled  # type: ignore[no-any-return]
+
+
+def external(name: str, address: int, arguments: int) -> Any:
+    """Give kernels a compiled function that takes so many addresses and returns nothing.
+
+    Kernels find it by its name, so that they can be cached; its address is another one in each process.
+    """
+    if numba.config.DISABLE_JIT:
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+    llvmlite.binding.add_symbol(name, address)
+    return types.ExternalFunction(name, types.void(*[types.intp] * arguments))

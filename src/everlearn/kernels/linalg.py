@@ -102,6 +102,19 @@ def subtract_stack(X, means):
     return out
 
 
+@kernel
+def combine_stack(coefficients, E):
+    """Sums of the rows of each matrix with coefficients."""
+    k, m, D = E.shape
+    out = np.zeros((k, D))
+    for j in range(k):
+        for i in range(m):
+            c = coefficients[j, i]
+            for a in range(D):
+                out[j, a] += c * E[j, i, a]
+    return out
+
+
 @inner
 def subtract_two(A, a, Z, s):
     """Rows a and a + 1 of A less those of Z'Z, for rows s to s + 3 of Z."""

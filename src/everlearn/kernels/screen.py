@@ -6,9 +6,13 @@ at distance d shrinks no 1 + d^2 by more than the factor 1 + w d^2; `shrink` is 
 
 import numpy as np
 
+from everlearn.kernels.blas import add_product
 from everlearn.kernels.distance import complete_distance, log_height
 from everlearn.kernels.jit import inner, kernel
 
+TERMS = 1024  # products in float32 sum so many terms at most; their results are added in float64
+UNIT = 2.0**-24
+LARGEST = 1e30  # beyond this size of the terms float32 may overflow, and nothing is known
 LOG_NEGLIGIBLE = -45.0  # log of p (1 + d^2) below which a component is left alone
 # log(1 + y) <= SLOPE y + INTERCEPT, its tangent at 1 + y = 8
 SLOPE = 1.0 / 8.0
@@ -39,6 +43,39 @@ def fill_features(Z, a, b, features):
             a += 1
             b = a
     return a, b
+
+
+@kernel
+def sum_terms(Z, linear, quadratic, d2):
+    """Add the terms that depend on the rows to the squared distances."""
+    total = quadratic.shape[1]
+    features, sums = np.empty((Z.shape[0], min(TERMS, total)), np.float32), np.zeros(d2.shape, np.float32)
+    add_product(1.0, Z, linear, sums)
+    d2 += sums
+    a, b = 0, 0
+    for f in range(0, total, TERMS):
+        part = features[:, : total - f]
+        a, b = fill_features(Z, a, b, part)
+        sums[:] = 0.0
+        add_product(1.0, part, quadratic[:, f : f + part.shape[1]], sums)
+        d2 += sums
+
+
+@kernel
+def squared_distances(X, n, centre, quadratic, linear, root, constant, reach, d2, error):
+    """Squared distances of rows to the first n components, and bounds on their errors."""
+    rows, D = X.shape
+    Z, sizes = X - centre, np.empty((rows, n))
+    for t in range(rows):
+        d2[t] = constant[:n]
+        sizes[t] = reach[:n]
+    sum_terms(Z.astype(np.float32), linear[:n], quadratic[:n], d2)
+    add_product(1.0, np.abs(Z), root[:n], sizes)
+    terms = max(min(TERMS, quadratic.shape[1]), D)
+    for t in range(rows):
+        for j in range(n):
+            size = sizes[t, j] * sizes[t, j]
+            error[t, j] = (terms + 8) * UNIT * size if size < LARGEST else np.inf
 
 
 @inner

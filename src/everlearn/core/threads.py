@@ -1,0 +1,93 @@
+"""Several cores for independent pieces of work, or for the matrix products of one: never both.
+
+How many threads BLAS may use says how many there are, so that the usual ways to limit it (OPENBLAS_NUM_THREADS,
+threadpoolctl) limit all. The pieces do not depend on that number, and neither do the answers. With a BLAS other than
+OpenBLAS, all is left to its threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Library(NamedTuple):
+    """Reads and sets the number of threads of one BLAS, for the whole process."""
+
+    get: Callable[[], int]
+    set: Callable[[int], None]
+
+
+class _Limit:
+    """The threads that each BLAS had before the first of the sections that are under way gave it one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sections = 0
+        self.before: list[int] = []
+
+
+_limit = _Limit()
+
+
+@cache
+def _libraries() -> tuple[_Library, ...]:
+    """Every BLAS that is loaded; none if one of them is not an OpenBLAS with threads of its own."""
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    if any(library.internal_api != "openblas" or library.threading_layer != "pthreads" for library in found):
+        return ()
+    return tuple(_library(library.dynlib) for library in found)
+
+
+def _library(loaded: Any) -> _Library:
+    """The library's own functions: threadpoolctl lets only one thread of the process use them."""
+    names = (f"{prefix}openblas_%s_num_threads{suffix}" for prefix in ("", "scipy_") for suffix in ("", "64_", "_64"))
+    name = next(name for name in names if hasattr(loaded, name % "set"))
+    return _Library(getattr(loaded, name % "get"), getattr(loaded, name % "set"))
+
+
+def available() -> int:
+    """Threads that may be used: as many as BLAS would."""
+    with _limit.lock:
+        counts = _limit.before if _limit.sections else [library.get() for library in _libraries()]
+    return min(counts, default=1)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """A section in which BLAS has one thread; sections may overlap, in this thread or others."""
+    with _limit.lock:
+        if _limit.sections == 0:
+            _limit.before = [library.get() for library in _libraries()]
+            _set([1] * len(_limit.before))
+        _limit.sections += 1
+    try:
+        yield
+    finally:
+        with _limit.lock:
+            _limit.sections -= 1
+            if _limit.sections == 0:
+                _set(_limit.before)
+
+
+def _set(counts: list[int]) -> None:
+    for library, count in zip(_libraries(), counts, strict=True):
+        library.set(count)
+
+
+def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The results of a function for independent items; those of a single item may use the threads of BLAS."""
+    n = min(available(), len(items)) if len(items) > 1 else 1
+    if n == 1:
+        return [function(item) for item in items]
+    with one_blas_thread(), ThreadPoolExecutor(n) as pool:
+        return list(pool.map(function, items))
