@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     )
     from everlearn.estimators.combine import merge as merge
     from everlearn.estimators.mixture import IncrementalGaussianMixture as IncrementalGaussianMixture
+    from everlearn.estimators.persistence import dumps as dumps
     from everlearn.estimators.persistence import load as load
+    from everlearn.estimators.persistence import loads as loads
     from everlearn.estimators.persistence import save as save
     from everlearn.estimators.ppca import OnlinePPCA as OnlinePPCA
     from everlearn.estimators.regressor import (
@@ -42,7 +44,9 @@ _PUBLIC = {
     "PageHinkley": "everlearn.core.change",
     "PowerSchedule": "everlearn.core.schedules",
     "VariationalPPCA": "everlearn.estimators.variational",
+    "dumps": "everlearn.estimators.persistence",
     "load": "everlearn.estimators.persistence",
+    "loads": "everlearn.estimators.persistence",
     "merge": "everlearn.estimators.combine",
     "merge_unimodal": "everlearn.estimators.shape",
     "modes": "everlearn.estimators.shape",

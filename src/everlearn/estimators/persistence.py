@@ -113,7 +113,24 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def dumps(model: StreamEstimator) -> bytes:
-    """Give the contents of a model file; equal models give equal bytes."""
+    """Give the contents of a model file, to send or to keep elsewhere; equal models give equal bytes.
+
+    Parameters
+    ----------
+    model : estimator
+        A model of everlearn, fitted or not. It does not change.
+
+    Returns
+    -------
+    bytes
+        What :func:`save` would write; :func:`loads` builds the model from them.
+
+    Examples
+    --------
+    >>> from everlearn import OnlinePPCA, dumps, loads
+    >>> loads(dumps(OnlinePPCA(3)))
+    OnlinePPCA(n_components=3)
+    """
     if not isinstance(model, StreamEstimator):
         raise InputError(f"save takes a model of everlearn, not a {type(model).__name__}.")
     arrays: Arrays = {}

@@ -37,7 +37,9 @@ def start(X: Array, n_components: int) -> GaussianMixture:
 def one_pass(X: Array, n_components: int) -> tuple[IncrementalGaussianMixture, float]:
     """Learn rows in one pass from the common start; returns the model and its seconds."""
     first = start(X, n_components)
-    model = IncrementalGaussianMixture.from_sklearn(first, n_samples=n_components, beta=0.0, merging=False)
+    model = IncrementalGaussianMixture.from_sklearn(
+        first, n_samples=n_components, beta=0.0, merging=False, max_components=n_components
+    )
     begin = time.process_time()
     model.partial_fit(X[n_components:])
     return model, time.process_time() - begin
