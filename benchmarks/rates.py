@@ -25,7 +25,7 @@ MODELS: list[tuple[str, Any, int, int]] = [
     ("mixture", IncrementalGaussianMixture(), 4, 100_000),
     ("mixture", IncrementalGaussianMixture(), 8, 100_000),
     ("mixture", IncrementalGaussianMixture(), 100, 40_000),
-    ("diagonal mixture", IncrementalGaussianMixture(covariance_type="diag"), 100, 40_000),
+    ("diagonal mixture", IncrementalGaussianMixture(covariance="diag"), 100, 40_000),
     ("PPCA, 10 axes", OnlinePPCA(10), 100, 100_000),
 ]
 

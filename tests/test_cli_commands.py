@@ -187,9 +187,9 @@ def test_learning_goes_on_from_a_model_file(run):
 
 
 def test_settings_reach_the_model(run):
-    run("learn", "rows.csv", "--set", "beta=0.1", "--set", "covariance_type=diag", "--model-file", "d.evl", "--quiet")
+    run("learn", "rows.csv", "--set", "beta=0.1", "--set", "covariance=diag", "--model-file", "d.evl", "--quiet")
     model = everlearn.load("d.evl")
-    assert (model.beta, model.covariance_type) == (0.1, "diag")
+    assert (model.beta, model.covariance) == (0.1, "diag")
     assert "beta" in run("learn", "rows.csv", "--set", "beta=7", status=1)
 
 

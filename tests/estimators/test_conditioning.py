@@ -30,7 +30,7 @@ def learned(**parameters):
 
 
 MODEL = learned().fit(rows())
-DIAGONAL = learned(covariance_type="diag").fit(rows())
+DIAGONAL = learned(covariance="diag").fit(rows())
 
 
 def components(model):

@@ -24,9 +24,9 @@ MODES = {
     "IncrementalGaussianMixture": [
         {"forgetting": "adaptive", "max_components": 6},
         {"second_look": True},
-        {"covariance_type": "diag", "prune": (30, 1.0)},
+        {"covariance": "diag", "prune": (30, 1.0)},
     ],
-    "IncrementalGaussianMixtureClassifier": [{"strategy": "joint"}, {"covariance_type": "diag", "forgetting": 0.99}],
+    "IncrementalGaussianMixtureClassifier": [{"strategy": "joint"}, {"covariance": "diag", "forgetting": 0.99}],
     "OnlinePPCA": [
         {"constraint": NaturalConstraint(reference=OnChange())},
         {"constraint": NaturalConstraint(reference=Every(7)), "mode": "paper"},

@@ -55,7 +55,7 @@ def test_n_samples_says_how_much_new_rows_change():
 def test_to_sklearn_scores_identically(seed, power, covariance, second_look):
     rng = np.random.default_rng(seed)
     X = groups(rng, 150) * np.array([1.0, 2.0**power, 1.0])
-    model = IncrementalGaussianMixture(covariance_type=covariance, second_look=second_look).fit(X)
+    model = IncrementalGaussianMixture(covariance=covariance, second_look=second_look).fit(X)
     batch = model.to_sklearn()
     np.testing.assert_allclose(batch.score_samples(X), model.score_samples(X), rtol=1e-9, atol=1e-9)
     back = IncrementalGaussianMixture.from_sklearn(batch, n_samples=150)
@@ -95,7 +95,7 @@ def test_parameters_are_taken():
     X = groups(np.random.default_rng(0))
     batch = GaussianMixture(8, covariance_type="diag", random_state=0).fit(X)
     model = IncrementalGaussianMixture.from_sklearn(
-        batch, n_samples=400, covariance_type="full", max_components=4, scale=2.0
+        batch, n_samples=400, covariance="full", max_components=4, scale=2.0
     )
     assert model.get_params()["max_components"] == 4
     assert model.covariances_.ndim == 3
@@ -122,7 +122,7 @@ def test_exported_and_imported_models_can_be_saved_and_merged(tmp_path):
         (lambda X: GaussianMixture(2), {}, NotFittedError, "not fitted"),
         (lambda X: GaussianMixture(2).fit(X), {"n_samples": 0}, InputError, "n_samples must be"),
         (lambda X: GaussianMixture(2).fit(X), {"n_samples": "all"}, InputError, "n_samples must be"),
-        (lambda X: GaussianMixture(2).fit(X), {"covariance_type": "diag"}, InputError, "cannot hold"),
+        (lambda X: GaussianMixture(2).fit(X), {"covariance": "diag"}, InputError, "cannot hold"),
         (lambda X: GaussianMixture(2).fit(X), {"beta": -1.0}, ValueError, "beta"),
     ],
 )

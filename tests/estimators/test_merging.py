@@ -16,7 +16,7 @@ settings_ = st.sampled_from(
     [
         {},
         {"scale": 1.0},
-        {"covariance_type": "diag"},
+        {"covariance": "diag"},
         {"second_look": True, "warmup": 30},
         {"forgetting": 0.99, "warmup": 30},
         {"max_components": 6, "warmup": 30},
@@ -72,7 +72,7 @@ def test_parts_of_one_component_equal_the_whole(seed, cuts, diagonal):
     rng = np.random.default_rng(seed)
     X, w = rng.normal(3, [1.0, 4.0, 0.1], (200, 3)), rng.uniform(0.5, 2.0, 200)
     w[[0, *cuts]] = 1.0
-    parameters = {"beta": 0.0, "scale": [1.0, 4.0, 0.1], "covariance_type": "diag" if diagonal else "full"}
+    parameters = {"beta": 0.0, "scale": [1.0, 4.0, 0.1], "covariance": "diag" if diagonal else "full"}
     whole = IncrementalGaussianMixture(**parameters).partial_fit(X, sample_weight=w)
     parts = [
         IncrementalGaussianMixture(**parameters).partial_fit(rows, sample_weight=weights)

@@ -34,7 +34,7 @@ MODES = {
     "pruning": IncrementalGaussianMixture(prune=(20, 2.0), merging=False),
     "forgetting": IncrementalGaussianMixture(forgetting=0.98),
     "adaptive": IncrementalGaussianMixture(forgetting="adaptive"),
-    "diagonal": IncrementalGaussianMixture(covariance_type="diag"),
+    "diagonal": IncrementalGaussianMixture(covariance="diag"),
     "second look": IncrementalGaussianMixture(second_look=True),
     "single precision": IncrementalGaussianMixture(dtype="float32"),
 }

@@ -18,7 +18,7 @@ MODES = {
     "per class": IncrementalGaussianMixtureClassifier(),
     "joint": IncrementalGaussianMixtureClassifier(strategy="joint"),
     "regressor": IncrementalGaussianMixtureRegressor(),
-    "diagonal": IncrementalGaussianMixtureClassifier(covariance_type="diag"),
+    "diagonal": IncrementalGaussianMixtureClassifier(covariance="diag"),
     "forgetting": IncrementalGaussianMixtureClassifier(forgetting=0.99, max_components=5),
 }
 # These depend neither on the mode nor on what the model does inside.

@@ -143,7 +143,7 @@ def test_pictures_of_chosen_axes_and_of_a_density(taught):
     ("kind", "parameters"),
     [
         ("IncrementalGaussianMixture", {"forgetting": "adaptive", "max_components": 10}),
-        ("IncrementalGaussianMixture", {"covariance_type": "diag", "prune": [100, 3]}),
+        ("IncrementalGaussianMixture", {"covariance": "diag", "prune": [100, 3]}),
         ("OnlinePPCA", {"n_components": 2}),
         ("VariationalPPCA", {"n_components": 2}),
     ],

@@ -38,7 +38,7 @@ def rows():
 def models(rows):
     return [
         named(everlearn.IncrementalGaussianMixture(random_state=0), rows),
-        named(everlearn.IncrementalGaussianMixture(covariance_type="diag"), rows),
+        named(everlearn.IncrementalGaussianMixture(covariance="diag"), rows),
         named(everlearn.OnlinePPCA(2), rows),
         named(everlearn.VariationalPPCA(2), rows),
     ]

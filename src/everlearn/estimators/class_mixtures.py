@@ -99,7 +99,7 @@ class ClassMixtures(StreamEstimator):
 
     def add_class(self, at: int) -> None:
         """Make room for a class before the one that is number `at` so far."""
-        empty = incremental.empty(self.n_features_in_, diagonal=self.mixture.covariance_type == "diag")
+        empty = incremental.empty(self.n_features_in_, diagonal=self.mixture.covariance == "diag")
         self._states_ = [*self._states_[:at], empty, *self._states_[at:]]
         self._class_counts_ = np.insert(self._class_counts_, at, 0.0)
         for held in (self._sample_, self._warmup_):
@@ -135,7 +135,7 @@ class ClassMixtures(StreamEstimator):
         settings = self.mixture._settings_for(frame)
         if self.mixture.max_components != "auto":
             return settings
-        numbers = len(frame.scale) ** (1 if self.mixture.covariance_type == "diag" else 2)
+        numbers = len(frame.scale) ** (1 if self.mixture.covariance == "diag" else 2)
         return settings._replace(max_components=max(2, min(MAX_COMPONENTS, MAX_NUMBERS // numbers)))
 
     def _learn_settled(self, X: Array, labels: Codes, weights: Array) -> None:
@@ -297,7 +297,7 @@ class ClassMixtures(StreamEstimator):
     def _check_loaded(self) -> None:
         D, C = self.n_features_in_, len(self._states_)
         for state in self._states_:
-            check_state(state, self.mixture.covariance_type, D)
+            check_state(state, self.mixture.covariance, D)
         require(not self.mixture._is_started(), "the parameters of its classes are a fitted model")
         expect(self._class_counts_, "C", {"C": C}, "the class counts")
         for name in ("_n_rows_", "_next_blend_"):
@@ -309,7 +309,7 @@ class ClassMixtures(StreamEstimator):
             self._check_held(self._warmup_, C)
             require(0 < self._warmup_.n < len(self._warmup_.rows), "it counts more first rows than it has")
         if self._blend_ is not None:
-            axes = "D" if self.mixture.covariance_type == "diag" else "D D"
+            axes = "D" if self.mixture.covariance == "diag" else "D D"
             sizes = {"D": D, "V": classes.N_VOICES}
             expect_fields(self._blend_, Blend, sizes, weights="V", within=axes, local=axes)
             require((self._blend_.weights > 0).all(), "a view has no weight")

@@ -63,7 +63,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
     forgetting : None or float, default=None
         Factor by which the counts of a class's components fade with each row of that class, and the class frequencies
         with each row.
-    covariance_type : {"full", "diag"}, default="full"
+    covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
 
     Attributes
@@ -109,7 +109,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         "prune": [None, tuple, list],
         "update": [StrOptions({"exact", "paper"})],
         "forgetting": [None, Interval(Real, 0, 1, closed="right")],
-        "covariance_type": [StrOptions({"full", "diag"})],
+        "covariance": [StrOptions({"full", "diag"})],
     }
 
     def __init__(
@@ -125,7 +125,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         prune: tuple[float, float] | None = None,
         update: str = "exact",
         forgetting: float | None = None,
-        covariance_type: str = "full",
+        covariance: str = "full",
     ) -> None:
         self.strategy = strategy
         self.delta = delta
@@ -137,7 +137,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         self.prune = prune
         self.update = update
         self.forgetting = forgetting
-        self.covariance_type = covariance_type
+        self.covariance = covariance
 
     @classmethod
     def paper(cls, **parameters: Any) -> Self:

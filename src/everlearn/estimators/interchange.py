@@ -36,13 +36,13 @@ def from_sklearn(cls: type[Model], mixture: GaussianMixture, n_samples: Any, par
             f"n_samples must be the positive number of rows that the mixture stands for; got {n_samples!r}."
         )
     known = mixture_of_sklearn(mixture)
-    model = cls(**{"covariance_type": "diag" if known.is_diagonal else "full", **parameters})
+    model = cls(**{"covariance": "diag" if known.is_diagonal else "full", **parameters})
     model._validate_params()
     model.n_features_in_ = known.means.shape[1]
     if hasattr(mixture, "feature_names_in_"):
         model.feature_names_in_ = mixture.feature_names_in_.copy()
     frame = _frame_of(known, model)
-    state = _state_of(_with_shape(known, model.covariance_type), frame, float(n_samples))
+    state = _state_of(_with_shape(known, model.covariance), frame, float(n_samples))
     limit = model._settings_for(frame).max_components
     return with_state(model, joining.reduced(state, limit), frame, primed=False)
 
@@ -112,13 +112,13 @@ def mixture_of_sklearn(mixture: GaussianMixture) -> Mixture:
     return Mixture(weights[alive] / weights[alive].sum(), means[alive], covariances[alive])
 
 
-def _with_shape(mixture: Mixture, covariance_type: str) -> Mixture:
+def _with_shape(mixture: Mixture, covariance: str) -> Mixture:
     """Covariances of the shape that the model keeps."""
-    if covariance_type == "diag" and not mixture.is_diagonal:
+    if covariance == "diag" and not mixture.is_diagonal:
         raise InputError(
-            "covariance_type='diag' cannot hold the full covariances of this mixture. Leave the parameter out, or fit "
-            "the mixture with covariance_type='diag'."
+            "covariance='diag' cannot hold the full covariances of this mixture. Leave the parameter out, or fit the "
+            "mixture with covariance_type='diag'."
         )
-    if covariance_type == "full" and mixture.is_diagonal:
+    if covariance == "full" and mixture.is_diagonal:
         return mixture._replace(covariances=mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1]))
     return mixture

@@ -94,7 +94,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     forgetting : None, float or "adaptive", default=None
         Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows. "adaptive"
         runs a bank of mixtures of different memory and answers from the one that predicts best.
-    covariance_type : {"full", "diag"}, default="full"
+    covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
     dtype : {"float64", "float32"}, default="float64"
         Precision of the matrix products by which long batches (four rows a column) of many columns are learned.
@@ -170,7 +170,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         "prune": [None, tuple, list],
         "update": [StrOptions({"exact", "paper"})],
         "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
-        "covariance_type": [StrOptions({"full", "diag"})],
+        "covariance": [StrOptions({"full", "diag"})],
         "dtype": [StrOptions({"float64", "float32"})],
         "second_look": ["boolean"],
         "novelty_level": [Interval(Real, 0, 1, closed="neither")],
@@ -192,7 +192,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         prune: tuple[float, float] | None = None,
         update: str = "exact",
         forgetting: Any = None,
-        covariance_type: str = "full",
+        covariance: str = "full",
         dtype: str = "float64",
         second_look: bool = False,
         novelty_level: float = 1e-4,
@@ -210,7 +210,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         self.prune = prune
         self.update = update
         self.forgetting = forgetting
-        self.covariance_type = covariance_type
+        self.covariance = covariance
         self.dtype = dtype
         self.second_look = second_look
         self.novelty_level = novelty_level
@@ -342,7 +342,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
 
     def _empty(self, D: int) -> MixtureState:
-        return incremental.empty(D, diagonal=self.covariance_type == "diag")
+        return incremental.empty(D, diagonal=self.covariance == "diag")
 
     def _given_scale(self, D: int) -> Array:
         scale = np.asarray(self.scale, dtype=np.float64)
@@ -374,7 +374,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
 
     def _settings_for(self, frame: Frame) -> Settings:
         D = len(frame.scale)
-        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance_type == "diag" else D * D)))
+        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance == "diag" else D * D)))
         fading = self.forgetting is not None and self.forgetting != 1.0
         min_age, min_count = (0.0, FADED) if fading else (np.inf, 0.0)
         if self.prune is not None:

@@ -182,7 +182,7 @@ class MixtureAnswers(MixtureConditioning):
 
     @property
     def covariances_(self) -> Array:
-        """Covariances of the components; their variances if covariance_type="diag"."""
+        """Covariances of the components; their variances if covariance="diag"."""
         self._check_started()
         state, constants = self._readout()
         return incremental.covariances_of(state) * _squares(state, constants.frame.scale)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check_mixture(model: IncrementalGaussianMixture) -> None:
     """Refuse a loaded mixture in which an array has another shape or a count another range than learning needs."""
     D = model.n_features_in_
-    _check_pair(model._pair_, model.covariance_type, D)
+    _check_pair(model._pair_, model.covariance, D)
     _check_monitor(model._monitor_)
     require((model._frame_ is None) != (model._warmup_ is None), "it has neither a scale nor rows to estimate it from")
     if model._frame_ is not None:
@@ -32,15 +32,15 @@ def check_mixture(model: IncrementalGaussianMixture) -> None:
         require(len(model._sample_) > 0, "the sample has no room")
     require(model._bank_ is None or model.forgetting == "adaptive", "it has memories that it was not to have")
     if model._bank_ is not None:
-        _check_bank(model._bank_, model.covariance_type, D)
+        _check_bank(model._bank_, model.covariance, D)
 
 
-def _check_pair(pair: Any, covariance_type: str, D: int) -> None:
+def _check_pair(pair: Any, covariance: str, D: int) -> None:
     require(type(pair) is Pair and type(pair.next_copy) is int, "it has no mixture that learns")
     require(type(pair.primed) is bool, "it does not know what its components hold")
-    check_state(pair.learning, covariance_type, D)
+    check_state(pair.learning, covariance, D)
     if pair.answering is not None:
-        check_state(pair.answering, covariance_type, D)
+        check_state(pair.answering, covariance, D)
         require(pair.answering.n_components > 0, "the mixture that answers is empty")
 
 
@@ -50,9 +50,9 @@ def check_frame(frame: Any, D: int) -> None:
     require((frame.scale > 0).all() and (frame.variance > 0).all(), "a column's spread is not positive")
 
 
-def check_state(state: Any, covariance_type: str, D: int) -> None:
+def check_state(state: Any, covariance: str, D: int) -> None:
     """Refuse a loaded state whose arrays do not fit each other, D columns or the shape of the covariances."""
-    precisions = "C D" if covariance_type == "diag" else "C D D"
+    precisions = "C D" if covariance == "diag" else "C D D"
     expect_fields(
         state, MixtureState, {"D": D},
         means="C D", precisions=precisions, log_dets="C", counts="C", ages="C",
@@ -60,7 +60,7 @@ def check_state(state: Any, covariance_type: str, D: int) -> None:
     )  # fmt: skip
     K = state.n_components
     require(K <= len(state.counts), "it has more components than its arrays")
-    diagonal = state.precisions[:K] if covariance_type == "diag" else state.precisions[:K].diagonal(axis1=1, axis2=2)
+    diagonal = state.precisions[:K] if covariance == "diag" else state.precisions[:K].diagonal(axis1=1, axis2=2)
     require((state.counts[:K] > 0).all() and (diagonal > 0).all(), "a component has no count or no precision")
     require((state.ages >= 0).all(), "a component has a negative age")
 
@@ -82,7 +82,7 @@ def _check_monitor(state: Any) -> None:
     require(len(state.rows) > 0 and known.all(), "it has events of an unknown kind")
 
 
-def _check_bank(state: Any, covariance_type: str, D: int) -> None:
+def _check_bank(state: Any, covariance: str, D: int) -> None:
     require(type(state) is AdaptiveState, "its memories are something else")
     sizes: Sizes = {}
     expect_fields(
@@ -100,4 +100,4 @@ def _check_bank(state: Any, covariance_type: str, D: int) -> None:
     needed = (0, 1) if control[TRIAL] else (control[ACTIVE],)
     require(all(len(members[slot]) == J for slot in needed), "it lacks the memories that it answers from")
     for member in (*state.active, *state.stash):
-        check_state(member, covariance_type, D)
+        check_state(member, covariance, D)

@@ -49,7 +49,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     forgetting : None, float or "adaptive", default=None
         Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows; "adaptive"
         chooses it as it goes.
-    covariance_type : {"full", "diag"}, default="full"
+    covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
     second_look : bool, default=False
         Whether to keep a uniform sample of rows and refine the components on it before answering.
@@ -93,7 +93,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         "prune": [None, tuple, list],
         "update": [StrOptions({"exact", "paper"})],
         "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
-        "covariance_type": [StrOptions({"full", "diag"})],
+        "covariance": [StrOptions({"full", "diag"})],
         "second_look": ["boolean"],
         "verbose": ["verbose"],
     }
@@ -110,7 +110,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         prune: tuple[float, float] | None = None,
         update: str = "exact",
         forgetting: Any = None,
-        covariance_type: str = "full",
+        covariance: str = "full",
         second_look: bool = False,
         verbose: int = 0,
     ) -> None:
@@ -123,7 +123,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         self.prune = prune
         self.update = update
         self.forgetting = forgetting
-        self.covariance_type = covariance_type
+        self.covariance = covariance
         self.second_look = second_look
         self.verbose = verbose
 
