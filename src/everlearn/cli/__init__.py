@@ -18,7 +18,7 @@ COMMANDS = {
     "merge": "Merge models that were learned apart.",
     "reduce": "Make a mixture smaller.",
     "serve": "Serve models over HTTP, with a live page.",
-    "bench": "Measure how fast this machine learns.",
+    "bench": "Measure everlearn beside its peers on this machine.",
     "doctor": "Show what is installed, and whether it works.",
     "reproduce": "Make the tables and figures of the papers anew, beside the printed ones.",
 }

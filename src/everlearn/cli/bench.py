@@ -1,70 +1,109 @@
-"""everlearn bench: how fast this machine learns and answers."""
+"""everlearn bench: this machine, everlearn and its peers, side by side."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import shlex
+import sys
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
 
-from everlearn.cli.common import show_table
-from everlearn.cli.models import KINDS, new_model
+from everlearn.cli.common import check_place, errors_explained, names_in, show_table
 
 _EXAMPLES = """
 Examples:
 
 \b
-  everlearn bench
-  everlearn bench --model ppca --columns 100
+  everlearn bench --quick
+  everlearn bench --only speed
+  everlearn bench --only anomaly,change,river --out report.md
+  everlearn bench --out report.html
 """
-_GROUPS = 5
 
 
 @click.command(name="bench", epilog=_EXAMPLES)
-@click.option("--model", type=click.Choice(["mixture", "ppca", "variational"]), default="mixture", show_default=True,
-              help="What to measure.")  # fmt: skip
-@click.option("--columns", type=click.IntRange(min=1), multiple=True, default=(2, 10, 50), show_default=True,
-              help="Numbers of columns.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(min=500), default=20_000, show_default=True, help="Rows of each stream.")
-def command(model: str, columns: tuple[int, ...], rows: int) -> None:
-    """Measure rows a second, learning and scoring streams of a few groups of normal rows."""
+@click.option("--quick", is_flag=True, help="Shorter streams and fewer of them: under a minute.")
+@click.option("--only", multiple=True, metavar="NAME",
+              help="Columns (speed, density, missing, conditional, anomaly, change) or packages (scikit-learn, river, "
+              "gmr, pomegranate); may be repeated, or hold several with commas.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(min=1000), help="Most rows of a stream; 50,000, or 2,000 with --quick.")
+@click.option("--out", "places", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
+              help="Write the tables to a file that ends in .html or .md; may be repeated.")  # fmt: skip
+def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[str, ...]) -> None:
+    """Measure everlearn beside its peers: speed, memory, likelihood, gaps, prediction, anomalies, changes.
+
+    All are measured in one run on the same rows, with their defaults. Peers that are not installed are named and left
+    out; `pip install 'everlearn[peers]'` brings river and gmr.
+    """
+    from everlearn.peers import Report, context_for, tasks, write
+    from everlearn.peers.report import form_of
+
     console = Console(highlight=False)
-    table = Table("columns", "learned a second", "scored a second", "one row at a time, learned", title=KINDS[model])
-    for d in columns:
-        table.add_row(f"{d}", *(f"{rate:,.0f}" for rate in _rates(model, _rows(rows, d))))
-    show_table(table, console)
+    with errors_explained():
+        for place in places:
+            form_of(place)
+            check_place(place, "--out", "report")
+        todo = tasks(names_in(only) or ())
+        report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked())
+        for place in places:
+            write(report, place)
+    _show(report, console)
+    for place in places:
+        console.print(f"Report: [bold]{escape(place)}[/]", soft_wrap=True)
 
 
-def _rates(kind: str, X: Any) -> tuple[float, float, float]:
-    """Rows a second: learned at once, scored at once, learned one by one."""
-    learned = new_model(kind, (), 0).partial_fit(X)
-    return (
-        len(X) / _seconds(lambda: new_model(kind, (), 0).partial_fit(X)),
-        len(X) / _seconds(lambda: learned.score_samples(X)),
-        500 / _seconds(lambda: _one_by_one(learned.copy(), X[:500])),
-    )
+def _asked() -> str:
+    """The command as one would type it."""
+    return shlex.join(["everlearn", *sys.argv[1:]])
 
 
-def _rows(n: int, d: int) -> Any:
-    rng = np.random.default_rng(0)
-    centres = 8.0 * rng.normal(size=(_GROUPS, d))
-    return centres[rng.integers(_GROUPS, size=n)] + rng.normal(size=(n, d))
+def _compared(todo: list[Any], context: Any, console: Console) -> list[Any]:
+    """Measure behind a progress bar."""
+    from everlearn.peers import compare
+
+    with Progress(BarColumn(30), TimeElapsedColumn(), TextColumn("{task.fields[state]}"), console=console) as progress:
+        bar = progress.add_task("", total=len(todo), state="starting (a first run compiles for some seconds)")
+
+        def report(done: int, task: Any) -> None:
+            state = f"[bold]{task.column.NAME}[/] {escape(task.contender.title)}"
+            progress.update(bar, completed=done, state=state)
+
+        tables = compare(todo, context, report)
+        progress.update(bar, completed=len(todo), state="done")
+    return tables
 
 
-def _one_by_one(model: Any, X: Any) -> None:
-    for i in range(len(X)):
-        model.partial_fit(X[i : i + 1])
+def _show(report: Any, console: Console) -> None:
+    """Print the tables, the winners bold, and the summary last, where it is seen."""
+    for table in report.tables:
+        grid = Grid("", *(measure.title for measure in table.measures), title=table.title)
+        for row in table.rows:
+            grid.add_row(escape(row.contender.title), *(_cell(table, measure, row) for measure in table.measures))
+        show_table(grid, console)
+        for note in table.notes():
+            console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+    _show_summary(report, console)
 
 
-def _seconds(action: Callable[[], Any]) -> float:
-    """The best of three times."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - started)
-    return min(times)
+def _show_summary(report: Any, console: Console) -> None:
+    from everlearn.peers.report import COLUMNS
+
+    grid = Grid(*COLUMNS, title="Our mixture with its defaults, and the best peer")
+    for line in report.headlines:
+        name, ours, peer, compared = map(escape, line.cells())
+        grid.add_row(name, *(_bold(ours), peer) if line.we_win else (ours, _bold(peer)), compared)
+    show_table(grid, console)
+    console.print(report.verdict())
+
+
+def _cell(table: Any, measure: Any, row: Any) -> str:
+    text = escape(measure.show(row.value(measure.key)))
+    return _bold(text) if table.wins(measure, row) else text
+
+
+def _bold(text: str) -> str:
+    return f"[bold green]{text}[/]"
