@@ -121,3 +121,18 @@ def test_components_are_not_counted_all_the_time(store):
     for _ in range(1000):
         assert learner.n_components() == 10
     assert Slow.asked <= 2
+
+
+def test_rows_that_were_not_scored_have_no_weight_in_the_history(tmp_path):
+    """A model that warms up in the middle of the first interval scores few of its rows."""
+    rows, seen = np.random.default_rng(1).normal(size=(400, 2)), []
+    with Store(tmp_path / "run.db") as store:
+        learner = Learner(IncrementalGaussianMixture(), store=store)
+        for part in np.split(rows, 4):
+            seen.append(learner.learn(part).log_density)
+            learner.commit()
+        (whole,) = store.history("model", limit=1)
+    scored = np.concatenate(seen)
+    scored = scored[~np.isnan(scored)]
+    assert 0 < whole.n_scored == len(scored) < whole.n_rows == 400
+    assert whole.log_likelihood == pytest.approx(scored.mean(), rel=1e-12)

@@ -156,10 +156,11 @@ intervals = st.builds(
     n_rows=st.integers(0, 10**6),
     time=st.floats(0, 1e10),
     seconds=st.floats(0, 1e6),
-    log_likelihood=st.floats(-1e6, 1e6) | st.just(math.nan),
+    log_likelihood=st.floats(-1e6, 1e6),
     n_components=st.integers(1, 200).map(float) | st.just(math.nan),
     n_novel=st.integers(0, 1000),
     n_changes=st.integers(0, 10),
+    n_scored=st.integers(0, 10**6),
 )
 
 
@@ -168,20 +169,21 @@ def test_thinning_keeps_sums_and_means(points, limit):
     thin = records.thinned(points, limit)
     assert len(thin) <= limit
     assert thin[-1].end_row == points[-1].end_row
-    for field in ("n_rows", "n_novel", "n_changes"):
+    for field in ("n_rows", "n_novel", "n_changes", "n_scored"):
         assert sum(getattr(p, field) for p in thin) == sum(getattr(p, field) for p in points)
     assert math.fsum(p.seconds for p in thin) == pytest.approx(math.fsum(p.seconds for p in points))
-    known = [p for p in points if p.n_rows and not math.isnan(p.log_likelihood)]
-    if len(known) == len(points):
-        total = sum(p.log_likelihood * p.n_rows for p in points)
-        assert sum(p.log_likelihood * p.n_rows for p in thin) == pytest.approx(total, rel=1e-6, abs=1e-3)
+    assert sum_of_scores(thin) == pytest.approx(sum_of_scores(points), rel=1e-6, abs=1e-3)
+
+
+def sum_of_scores(points):
+    return sum(p.log_likelihood * p.n_scored for p in points if p.n_scored)
 
 
 def test_the_history_spans_the_whole_run_and_stays_short(opened, monkeypatch):
     monkeypatch.setattr(store, "MAX_INTERVALS", 40)
     version = 0
     for i in range(130):
-        point = Interval(10 * (i + 1), 10, float(i), 0.5, log_likelihood=-float(i), n_components=3.0)
+        point = Interval(10 * (i + 1), 10, float(i), 0.5, log_likelihood=-float(i), n_components=3.0, n_scored=10)
         version = opened.commit("m", mixture(50), version, intervals=[point])
     found = opened.history("m")
     assert len(found) <= 40

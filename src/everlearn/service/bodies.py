@@ -200,6 +200,7 @@ class Point(BaseModel):
     memory: float | None
     n_novel: int
     n_changes: int
+    n_scored: int
 
 
 class History(BaseModel):

@@ -163,7 +163,7 @@ class Learner:
         seconds = max(time.monotonic() - self._since, 1e-9)
         state = (self.n_components(), forgetting_of(self.model), memory_of(self.model))
         end_row = self.model.n_samples_seen_
-        self._intervals.append(Interval(end_row, n_rows, now(), seconds, mean, *state, n_novel, n_changes))
+        self._intervals.append(Interval(end_row, n_rows, now(), seconds, mean, *state, n_novel, n_changes, n_scored))
         self._begin_interval()
 
     def _same_kind(self, found: Any, asked: Any) -> Any:

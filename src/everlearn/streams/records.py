@@ -48,7 +48,7 @@ class Interval(NamedTuple):
     """Seconds since 1970 at its end."""
     seconds: float
     log_likelihood: float = NAN
-    """Mean log-density of its rows, each before it was learned."""
+    """Mean log-density of its scored rows, each before it was learned."""
     n_components: float = NAN
     forgetting: float = NAN
     """The forgetting factor lambda at its end."""
@@ -56,6 +56,8 @@ class Interval(NamedTuple):
     """Rows that the model remembered at its end."""
     n_novel: int = 0
     n_changes: int = 0
+    n_scored: int = 0
+    """Rows that had a log-density: not those while the model was warming up."""
 
 
 class BadRow(NamedTuple):
@@ -112,12 +114,13 @@ def joined(parts: Sequence[Interval]) -> Interval:
     return last._replace(
         n_rows=sum(part.n_rows for part in parts),
         seconds=sum(part.seconds for part in parts),
-        log_likelihood=_mean([(part.log_likelihood, part.n_rows) for part in parts]),
+        log_likelihood=_mean([(part.log_likelihood, part.n_scored) for part in parts]),
         forgetting=_mean([(part.forgetting, part.n_rows) for part in parts]),
         memory=_mean([(part.memory, part.n_rows) for part in parts]),
         n_components=next((part.n_components for part in reversed(parts) if part.n_components >= 0), NAN),
         n_novel=sum(part.n_novel for part in parts),
         n_changes=sum(part.n_changes for part in parts),
+        n_scored=sum(part.n_scored for part in parts),
     )
 
 
