@@ -288,3 +288,69 @@ def test_a_run_written_by_another_program_is_shown(client, state, X):
     assert refused.status_code == 409
     assert "everlearn learn" in refused.json()["detail"]
     assert client.delete("/models/run").status_code == 409
+
+
+def written(state, name, model, X, y):
+    from everlearn.streams.learner import Learner
+    from everlearn.streams.store import Store
+
+    with Store(state) as store:
+        learner = Learner(model, store=store, name=name, columns=["a", "b"])
+        learner.learn(X, y)
+        learner.commit(position={"rows": len(X)})
+        return store.load(name)
+
+
+@pytest.mark.parametrize("labels", [["good", "bad"], [0, 1]])
+def test_a_classifier_answers(client, state, labels):
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    y = np.array(labels)[(rows[:, 0] > 0).astype(int)]
+    model = written(state, "defects", everlearn.IncrementalGaussianMixtureClassifier(), rows, y)
+    answer = client.post("/models/defects/predict", json={"given": [{"a": 2.0, "b": 0.1}, {"a": -2.0, "b": None}]})
+    assert answer.status_code == 200
+    asked = np.array([[2.0, 0.1], [-2.0, np.nan]])
+    assert answer.json()["classes"] == model.classes_.tolist()
+    assert answer.json()["label"] == model.predict(asked).tolist() == [labels[1], labels[0]]
+    np.testing.assert_allclose(answer.json()["probability"], model.predict_proba(asked), rtol=1e-12)
+
+
+def test_a_regressor_answers(client, state):
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    y = rows @ [2.0, -1.0] + 5.0
+    model = written(state, "torque", everlearn.IncrementalGaussianMixtureRegressor(), rows, y)
+    answer = client.post("/models/torque/predict", json={"given": [{"a": 1.0, "b": 0.5}, {"a": 1.0}], "coverage": 0.5})
+    asked = np.array([[1.0, 0.5], [1.0, np.nan]])
+    found = answer.json()
+    assert found["columns"] == ["target"]
+    mean, std = model.predict(asked, return_std=True)
+    for key, expected in zip(
+        ("mean", "std", "low", "high"), (mean, std, *model.predict_interval(asked, 0.5)), strict=True
+    ):
+        np.testing.assert_allclose(np.ravel(found[key]), expected, rtol=1e-12)
+
+
+def test_a_model_with_a_target_refuses_what_it_cannot_do(client, state):
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    written(state, "torque", everlearn.IncrementalGaussianMixtureRegressor(), rows, rows.sum(axis=1))
+    given = {"a": 1.0}
+    for path, body, hint in (
+        ("predict", {"given": [given], "target": ["b"]}, "leave out the field target"),
+        ("predict", {"given": [{"c": 1.0}]}, "'c'"),
+        ("score", {"rows": [[1.0, 2.0]]}, "/predict"),
+        ("condition", {"given": given, "target": "b"}, "only a mixture or a PPCA"),
+        ("sample", {"given": given}, "only a mixture or a PPCA"),
+    ):
+        refused = client.post(f"/models/torque/{path}", json=body)
+        assert 400 <= refused.status_code < 500
+        assert hint in refused.json()["detail"]
+    summary = client.get("/models/torque").json()
+    assert (summary["kind"], summary["rows"]) == ("IncrementalGaussianMixtureRegressor", 300)
+    for picture in ("likelihood", "throughput"):
+        assert client.get(f"/models/torque/pictures/{picture}").status_code == 200
+    assert client.get("/models/torque/pictures/components").status_code == 422
+
+
+def test_a_mixture_must_be_told_what_to_predict(taught):
+    refused = taught.post("/models/machine/predict", json={"given": [{NAMES[0]: 1.0}]})
+    assert refused.status_code == 422
+    assert "target must name" in refused.json()["detail"]

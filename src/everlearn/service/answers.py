@@ -13,6 +13,7 @@ from everlearn.core import mixture as mixtures
 from everlearn.core.mixture import Mixture
 from everlearn.errors import InputError
 from everlearn.estimators.columns import column_numbers
+from everlearn.service import bodies
 from everlearn.service.desk import Desk
 from everlearn.streams.questions import column_names, condition, curve, is_fitted, mixture_of
 
@@ -77,21 +78,57 @@ def check_distinct(names: Sequence[str]) -> None:
 
 def scores(model: Any, X: Array) -> dict[str, Any]:
     """Log-densities of rows, and p-values where the model gives them."""
+    if has_target(model):
+        raise InputError(f"A {type(model).__name__} scores no rows; ask for its prediction with /predict.")
     novelty = plain(model.novelty(X)) if hasattr(model, "novelty") else None
     return {"log_density": plain(model.score_samples(X)), "novelty": novelty}
 
 
 def predictions(
-    model: Any, given: Sequence[Mapping[str, float | None]], target: Sequence[str], coverage: float
-) -> dict[str, Any]:
-    """Mean, standard deviation and interval of columns for each set of known values."""
+    model: Any, given: Sequence[Mapping[str, float | None]], target: Sequence[str] | None, coverage: float
+) -> bodies.Predictions | bodies.Classes:
+    """What is to be expected of columns, or of the target of a model that has one, for each set of known values."""
+    if has_target(model):
+        if target is not None:
+            raise InputError(f"A {type(model).__name__} predicts its own target; leave out the field target.")
+        X = _rows(model, given)
+        return _classes(model, X) if hasattr(model, "classes_") else _targets(model, X, coverage)
+    if target is None:
+        raise InputError(f"target must name the columns to predict; there are: {_some(column_names(model))}.")
     found: dict[str, list[Any]] = {"mean": [], "std": [], "low": [], "high": []}
     for values in given:
         answer = condition(model, known(model, values), target)
         low, high = answer.interval(coverage)
         for key, numbers in zip(found, (answer.mean(), answer.std(), low, high), strict=True):
             found[key].append(plain(numbers[0]))
-    return {"columns": list(target), **found}
+    return bodies.Predictions(columns=list(target), **found)
+
+
+def has_target(model: Any) -> bool:
+    """Whether this is a classifier or a regressor."""
+    return not hasattr(model, "score_samples")
+
+
+def _rows(model: Any, given: Sequence[Mapping[str, float | None]]) -> Array:
+    """Known values as rows, with NaN for what is not known."""
+    names = column_names(model)
+    return np.array([[fixed.get(name, math.nan) for name in names] for fixed in (known(model, g) for g in given)])
+
+
+def _classes(model: Any, X: Array) -> bodies.Classes:
+    """The most probable class of each row, and the probabilities of all."""
+    probability, classes = model.predict_proba(X), model.classes_.tolist()
+    labels = [classes[k] for k in probability.argmax(axis=1)]
+    return bodies.Classes(classes=classes, label=labels, probability=plain(probability))
+
+
+def _targets(model: Any, X: Array, coverage: float) -> bodies.Predictions:
+    """Mean, standard deviation and interval of a regressor's targets."""
+    mean, std = model.predict(X, return_std=True)
+    numbers = dict(zip(("mean", "std", "low", "high"), (mean, std, *model.predict_interval(X, coverage)), strict=True))
+    n_targets = 1 if mean.ndim == 1 else mean.shape[1]
+    columns = ["target"] if n_targets == 1 else [f"target{j}" for j in range(n_targets)]
+    return bodies.Predictions(columns=columns, **{k: plain(v.reshape(len(X), -1)) for k, v in numbers.items()})
 
 
 def density(model: Any, given: Mapping[str, float | None], target: str, coverage: float) -> dict[str, Any]:

@@ -183,11 +183,15 @@ def score(desk: TheDesk, name: Name, body: bodies.Rows) -> bodies.Scores:
 
 
 @models.post("/{name}/predict", tags=["asking"], responses=refusals(404, 409))
-def predict(desk: TheDesk, name: Name, body: bodies.Prediction) -> bodies.Predictions:
-    """Predict columns from known values of others: mean, standard deviation and interval."""
+def predict(desk: TheDesk, name: Name, body: bodies.Prediction) -> bodies.Predictions | bodies.Classes:
+    """Predict columns from known values of others: mean, standard deviation and interval.
+
+    A regressor predicts its target in the same way, and a classifier gives the probabilities of the classes; they need
+    no `target`.
+    """
     if len(body.given) > desk.limits.rows:
         raise InputError(f"given has {len(body.given):,} entries; at most {desk.limits.rows:,} are taken at once.")
-    return bodies.Predictions(**answers.predictions(_asked(desk, name), body.given, body.target, body.coverage))
+    return answers.predictions(_asked(desk, name), body.given, body.target, body.coverage)
 
 
 @models.post("/{name}/condition", tags=["asking"], responses=refusals(404, 409))

@@ -52,7 +52,7 @@ class NewModel(Body):
 
 
 class Prediction(Body):
-    """Columns to predict for each of several sets of known values."""
+    """Columns to predict for each of several sets of known values; no `target` for a classifier or regressor."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -62,7 +62,7 @@ class Prediction(Body):
     )
 
     given: Annotated[list[Given], Field(fail_fast=True, min_length=1)]
-    target: Columns
+    target: Columns | None = None
     coverage: Coverage = 0.9
 
 
@@ -119,6 +119,14 @@ class Predictions(BaseModel):
     std: list[list[float | None]]
     low: list[list[float | None]]
     high: list[list[float | None]]
+
+
+class Classes(BaseModel):
+    """The most probable class for each set of known values, and the probability of each of the `classes`."""
+
+    classes: list[bool | int | float | str]
+    label: list[bool | int | float | str]
+    probability: list[list[float | None]]
 
 
 class Density(BaseModel):

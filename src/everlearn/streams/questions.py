@@ -57,7 +57,10 @@ def mixture_of(model: Any) -> Mixture:
         return Mixture(model.weights_, model.means_, model.covariances_)
     if isinstance(model, PPCAFace):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
-    raise InputError(f"A {type(model).__name__} is not asked this way; use a mixture or a PPCA.")
+    raise InputError(
+        f"A {type(model).__name__} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its "
+        "predictions."
+    )
 
 
 def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> Conditional:
