@@ -91,6 +91,8 @@ def learn(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: 
     if not settings.copying:
         state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
         return pair._replace(learning=state), info
+    if len(X) < pair.next_copy - pair.learning.n_rows:
+        return _learn_both(pair, X, weights, settings, device)
     parts = []
     row = 0
     while row < len(X):

@@ -211,8 +211,7 @@ class Host:
         # In Fortran's order our upper triangle is the lower one of the transpose.
         factor, failed = lapack.dpotrf(P[0].T, lower=1, overwrite_a=1)
         R: Array = factor.T[None]
-        rest = origin - np.square(np.triu(R[0], 1)).sum(axis=0)
-        return R, origin, rest if failed == 0 else np.full(b, np.nan)
+        return R, origin, kernels.less_squares_above(R[0], origin) if failed == 0 else np.full(b, np.nan)
 
     def solve(self, R: Array, Y: Array, learned: NDArray[np.bool_]) -> Array:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""

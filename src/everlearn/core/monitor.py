@@ -72,7 +72,7 @@ def watch(
         X, log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
         state.rows, state.kinds, state.values, state.n_events,
     )  # fmt: skip
-    return state._replace(n_events=n)
+    return MonitorState(*state[:5], n)
 
 
 def events(state: MonitorState, since: int = 0) -> list[Event]:

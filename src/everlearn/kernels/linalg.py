@@ -201,6 +201,17 @@ def invert_upper(R):
     return out
 
 
+@kernel
+def less_squares_above(R, diagonal):
+    """diagonal_t - sum_s R_st^2 over the rows s above t, for an upper triangle R."""
+    m = R.shape[0]
+    rest = diagonal.copy()
+    for s in range(m):
+        for t in range(s + 1, m):
+            rest[t] -= R[s, t] * R[s, t]
+    return rest
+
+
 @inner
 def mirror_upper(A):
     """Copy the upper triangle of A onto the lower one, tile by tile."""
