@@ -233,3 +233,15 @@ def test_work_is_bounded(monkeypatch):
     sample = labelled()
     classes.blend(learned(sample), np.ones(D), np.log([0.5, 0.5]), sample)
     assert asked == [20]
+
+
+def test_a_few_rows_are_answered_like_many():
+    sample = labelled(n_classes=3)
+    shapes = learned(sample)
+    views = views_of(shapes)
+    X, log_prior = sample.rows[:40], np.log([0.2, 0.5, 0.3])
+    weights = np.random.default_rng(0).dirichlet(np.ones(classes.N_VOICES))
+    X[3] = 1e6
+    many = classes.log_probabilities(views, weights, X, log_prior)
+    few = np.concatenate([classes.log_probabilities(views, weights, X[i : i + 5], log_prior) for i in range(0, 40, 5)])
+    np.testing.assert_allclose(few, many, rtol=1e-9, atol=1e-9)

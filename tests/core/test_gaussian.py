@@ -230,3 +230,13 @@ def test_columns_by_mask_slice_or_number():
     assert gaussian.columns(1, 3).tolist() == [1]
     with pytest.raises(IndexError):
         gaussian.columns([3], 3)
+
+
+def test_small_matrices_are_whitened_like_large_ones(monkeypatch):
+    rng = np.random.default_rng(3)
+    covariances = random_gaussian(rng, 6, (4,)).covariance * np.array([1e-290, 1.0, 1e8, 1e290])[:, None, None]
+    small = gaussian.whiten(covariances)
+    monkeypatch.setattr(gaussian, "_SMALL", 0)
+    large = gaussian.whiten(covariances)
+    np.testing.assert_allclose(small.matrix, large.matrix, rtol=1e-9)
+    np.testing.assert_allclose(small.log_det, large.log_det, rtol=1e-12)

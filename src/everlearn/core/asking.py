@@ -17,7 +17,10 @@ from everlearn.core.conditional import ConditionalMixture, log_sum_exp
 from everlearn.core.gaussian import Array, Indices, other_columns, safe_cholesky
 from everlearn.core.incremental import MixtureState, is_diagonal
 from everlearn.core.mixture import Imputation, patterns
+from everlearn.kernels import expect as kernels
 
+# Fewer rows than this are asked one by one.
+FEW_ROWS = 16
 # Rows are taken in parts whose conditional mixtures fill about this many numbers.
 _PART = 1 << 21
 
@@ -56,6 +59,18 @@ def parts(state: MixtureState, X: Array, target: Indices) -> Iterator[Conditiona
     size = max(1, _PART // max(1, state.n_components * max(len(target), X.shape[1]) * len(target)))
     for start in range(0, len(X), size):
         yield condition(state, X[start : start + size], target)
+
+
+def expect(state: MixtureState, X: Array, target: Indices) -> Array:
+    """Conditional mean of the columns `target` for each row of X, given what else is observed in it, (n, T)."""
+    if len(X) < FEW_ROWS and not is_diagonal(state):
+        hidden, filled = X.copy(), np.empty_like(X)
+        hidden[:, target] = np.nan
+        kernels.expect_rows(hidden, *state[:4], state.n_components, filled)
+        answer: Array = filled[:, target]
+        if np.isfinite(answer).all():
+            return answer
+    return np.concatenate([conditional.mean(part) for part in parts(state, X, target)])
 
 
 def impute(state: MixtureState, X: Array) -> Imputation:

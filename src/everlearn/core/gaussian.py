@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from everlearn.errors import InputError
+from everlearn.kernels.linalg import whiten_stack
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Columns = int | slice | Sequence[int] | Sequence[bool] | NDArray[Any]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+# Stacks of matrices up to this size are factorised in one compiled loop, if nothing needs care.
+_SMALL = 32
 _INFLATIONS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 
 
@@ -103,6 +106,10 @@ def whiten(covariance: Array, *, diagonal: bool = False) -> Whitening:
     if diagonal:
         _check_variances(covariance)
         return Whitening(1.0 / np.sqrt(covariance), np.log(covariance).sum(axis=-1))
+    if covariance.ndim == 3 and covariance.shape[-1] <= _SMALL:
+        matrix, log_dets = whiten_stack(covariance)
+        if np.isfinite(log_dets).all():
+            return Whitening(matrix, log_dets)
     scale, L, _ = _scaled_cholesky(covariance)
     return Whitening(_inverse_transposed(L) / scale[..., :, None], _log_det(scale, L))
 

@@ -69,7 +69,7 @@ class ClassMixtures(StreamEstimator):
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_settings_", "_cache_", "_seen_")
+    _transient: ClassVar[tuple[str, ...]] = ("_settings_", "_cache_", "_seen_", "_shared_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"mixture": [IncrementalGaussianMixture]}
 
     def __init__(self, mixture: IncrementalGaussianMixture) -> None:
@@ -90,6 +90,7 @@ class ClassMixtures(StreamEstimator):
         self._frame_: Frame | None = None
         self._cache_: dict[str, Any] = {}
         self._seen_: dict[int, Seen] = {}
+        self._shared_: tuple[Blend, Common] | None = None
         if not isinstance(self.mixture.scale, str):
             self._settle(frame_of_spread(self.mixture._given_scale(D)))
         elif labels is not None:
@@ -218,6 +219,13 @@ class ClassMixtures(StreamEstimator):
         assert seen.views is not None
         return seen.views
 
+    def _common(self, blend: Blend) -> Common:
+        """What all classes share; it is the same until the blend is chosen anew."""
+        assert self._frame_ is not None
+        if self._shared_ is None or self._shared_[0] is not blend:
+            self._shared_ = blend, classes.common(blend.within, blend.local, self._frame_.variance)
+        return self._shared_[1]
+
     def _log_prior(self) -> Array:
         counts = self._class_counts_ + 1.0
         return np.log(counts / counts.sum())
@@ -239,7 +247,7 @@ class ClassMixtures(StreamEstimator):
         if not any(state.n_components for state in self._states_):
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
         blend = self._blend_ or self._best_blend()
-        shared = classes.common(blend.within, blend.local, self._frame_.variance)
+        shared = self._common(blend)
         known = [c for c, state in enumerate(self._states_) if state.n_components]
         views = classes.all_views([self._views(c, blend, shared) for c in known])
         return Answer(views, blend.weights, self._log_prior(), self._frame_)
@@ -313,7 +321,7 @@ class ClassMixtures(StreamEstimator):
             sizes = {"D": D, "V": classes.N_VOICES}
             expect_fields(self._blend_, Blend, sizes, weights="V", within=axes, local=axes)
             require((self._blend_.weights > 0).all(), "a view has no weight")
-        self._cache_, self._seen_ = {}, {}
+        self._cache_, self._seen_, self._shared_ = {}, {}, None
         if self._frame_ is not None:
             check_frame(self._frame_, D)
             self._settle(self._frame_)

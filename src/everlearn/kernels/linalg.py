@@ -186,6 +186,44 @@ def solve_stack(R, Y):
                 row[a] *= scale
 
 
+@inner
+def whiten_one(C, L, U):
+    """Upper triangle U with U U' = C^-1, and log|C|, by way of the factor L of C; NaN if a pivot is all rounding."""
+    D = C.shape[0]
+    log_det = 0.0
+    for i in range(D):
+        for j in range(i + 1):
+            value = C[i, j]
+            for k in range(j):
+                value -= L[i, k] * L[j, k]
+            if j < i:
+                L[i, j] = value / L[j, j]
+        if not value > D * 2.0**-52 * C[i, i]:
+            return np.nan
+        L[i, i] = np.sqrt(value)
+        log_det += np.log(value)
+    for j in range(D):
+        for i in range(D):
+            U[j, i] = 0.0
+        U[j, j] = 1.0 / L[j, j]
+        for i in range(j + 1, D):
+            value = 0.0
+            for k in range(j, i):
+                value -= L[i, k] * U[j, k]
+            U[j, i] = value / L[i, i]
+    return log_det
+
+
+@kernel
+def whiten_stack(C):
+    """Whitening matrices of a stack of covariances, and their log-determinants: NaN where a matrix has none."""
+    n, D, _ = C.shape
+    L, U, log_dets = np.empty((D, D)), np.empty((n, D, D)), np.empty(n)
+    for k in range(n):
+        log_dets[k] = whiten_one(C[k], L, U[k])
+    return U, log_dets
+
+
 @kernel
 def invert_upper(R):
     """Inverses of a stack of upper triangles."""
