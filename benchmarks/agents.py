@@ -1,6 +1,7 @@
 """Episodes to solve three control tasks, and everlearn's own time a step, beside Sarsa(lambda) and a small DQN.
 
     python benchmarks/agents.py runs FOLDER [--learner mixture] [--task acrobot]   one JSON file a run; resumes
+    python benchmarks/agents.py explorations FOLDER                                the same, by way of exploring
     python benchmarks/agents.py steps FOLDER                                       microseconds a step
     python benchmarks/agents.py table FOLDER --out benchmarks/results/agents.md
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everlearn.agents import TASKS, comparison
+from everlearn.agents import TASKS, comparison, episodes_of
 
 SEEDS = range(100, 110)
 EPISODES = {"DQN": 400}
@@ -29,6 +30,10 @@ environments are gymnasium's own, the seeds 100 to 109, which were not used for 
 `python benchmarks/agents.py` makes this file."""
 ONE_SET = """One set: the defaults of `MixtureQAgent`, with only the units of the observations and the action repeat of
 the task. The settings of the tasks differ from it on the cart-pole alone (gamma and beta)."""
+EXPLORATIONS = ("greedy", "epsilon", "optimistic", "thompson")
+EXPLORING = """The ways to explore, with the settings of the tasks, over the same seeds: the prior value alone
+(the default, above), random actions, and error margins of the conditional mixture, added or drawn from; each beside
+the prior value."""
 PRINTED = {"cart-pole": "108.8", "mountain-car": "403.8", "acrobot": "301.6"}
 
 
@@ -41,6 +46,18 @@ def run_all(folder, learners, tasks):
                     outcome = comparison.run(learner, task, seed, max_episodes=EPISODES.get(learner, 1000))
                     path.write_text(json.dumps(outcome._asdict()))
                     print(learner, task, seed, outcome, flush=True)
+
+
+def run_explorations(folder, tasks):
+    for exploration in EXPLORATIONS[1:]:
+        for task in tasks:
+            for seed in SEEDS:
+                path = folder / f"{exploration}_{task}_{seed}.json"
+                if not path.exists():
+                    agent = TASKS[task].agent(random_state=seed, exploration=exploration)
+                    returns, start = episodes_of(task, agent, seed=seed)
+                    path.write_text(json.dumps({"start": start, "episodes": len(returns)}))
+                    print(exploration, task, seed, start, flush=True)
 
 
 def time_steps(folder):
@@ -99,6 +116,11 @@ def table(folder, out):
     for task, chosen in TASKS.items():
         agent = chosen.agent()
         lines.append(f"| {task} | {agent.repeat} | {agent.scale} | {agent.gamma} | {agent.beta} |")
+    if any(folder.glob("thompson_*.json")):
+        lines += ["", EXPLORING, "", f"| task | {' | '.join(EXPLORATIONS)} |", "|---|---|---|---|---|"]
+        for task in TASKS:
+            cells = [cell(folder, name, task) for name in ("mixture", *EXPLORATIONS[1:])]
+            lines.append(f"| {task} | {' | '.join(cells)} |")
     steps = folder / "steps.json"
     if steps.exists():
         lines += ["", "everlearn's own CPU time a step of the environment, deciding and learning, once warm:", ""]
@@ -110,7 +132,7 @@ def table(folder, out):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["runs", "steps", "table"])
+    parser.add_argument("command", choices=["runs", "explorations", "steps", "table"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--learner", action="append")
     parser.add_argument("--task", action="append")
@@ -119,6 +141,8 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.command == "runs":
         run_all(options.folder, options.learner or comparison.LEARNERS, options.task or list(TASKS))
+    elif options.command == "explorations":
+        run_explorations(options.folder, options.task or list(TASKS))
     elif options.command == "steps":
         time_steps(options.folder)
     else:
