@@ -83,6 +83,7 @@ def _show(report: Any, console: Console) -> None:
         grid = Grid("", *(measure.title for measure in table.measures), title=table.title)
         for row in table.rows:
             grid.add_row(escape(row.contender.title), *(_cell(table, measure, row) for measure in table.measures))
+        grid.columns[0].min_width, grid.columns[0].overflow = 27, "fold"
         show_table(grid, console)
         for note in table.notes():
             console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)

@@ -14,8 +14,9 @@ from everlearn.peers.table import Measure, Row, Value
 NAME = "density"
 TITLE = "Held-out log-likelihood"
 ABOUT = (
-    "Nats a row on the three tenths that were held out, columns standardised on the rows learned; means over the sets "
-    "named. The same rows come shuffled, and sorted by class. Batch models see all rows at once, in any order."
+    "Nats a row on the three tenths that were held out, columns standardised on the rows learned; mean over five "
+    "groups in eight columns, breast cancer and (not with --quick) digits on 16 axes and, where the data is there, "
+    "the wall robot. The same rows come shuffled, and sorted by class. Batch models see all rows at once, in any order."
 )
 MEASURES = [
     Measure("shuffled", "shuffled", "high", ".2f", headline="held-out log-likelihood, shuffled", difference=True),
@@ -24,7 +25,7 @@ MEASURES = [
 
 
 def measure(contender: Contender, context: Context) -> Row:
-    """Mean log-likelihood of one model over the sets, and that of each set in words."""
+    """Mean log-likelihood of one model over the sets."""
     return measured(contender, MEASURES, lambda: _figures(contender, context))
 
 
