@@ -218,13 +218,13 @@ def test_a_peer_that_is_not_installed_is_named():
     assert not row.competes(MEASURES[0])
 
 
-def test_a_refusal_is_told_with_its_message():
-    def refuse():
+def test_a_failure_is_told_with_its_message():
+    def fail():
         raise TypeError("no rows, please\nsecond line")
 
-    row = measuring.measured(contender_of(None), MEASURES, refuse)
-    assert row.values == {"a": "refused"}
-    assert row.why == "refused with TypeError: no rows, please"
+    row = measuring.measured(contender_of(None), MEASURES, fail)
+    assert row.values == {"a": "failed"}
+    assert row.why == "failed with TypeError: no rows, please"
 
 
 def test_without_river_nothing_fails(monkeypatch):

@@ -26,7 +26,7 @@ def table():
     rows = [
         row(FIRST, "everlearn", 100.0, 80.0),
         row("Other", "river", 50.0, 91.0),
-        row("Same", "gmr", 100.4, "refused"),
+        row("Same", "gmr", 100.4, "failed"),
         row("always", "everlearn", 999.0, 90.0, baseline=True),
     ]
     return Table("toy", "Toy", "About it.", [FAST, NEAR], rows)
@@ -68,19 +68,19 @@ def test_names_choose_columns_and_packages():
 
 @pytest.mark.parametrize("column", ["speed", "density", "missing", "conditional", "anomaly", "change"])
 def test_installed_peers_give_figures(column, shared_data, monkeypatch):
-    """A slip in how a peer is used would read as its refusal."""
+    """A slip in how a peer is used would read as its failure."""
     pytest.importorskip("river")
     monkeypatch.setenv("EVERLEARN_DATA", str(shared_data))
     monkeypatch.setattr("everlearn.peers.speed.PATIENCE", 0.05)
     slow = {"KSWIN", "CluStream", "LODA"} if column != "speed" else {"CluStream"}
     todo = [t for t in tasks([column, "scikit-learn", "river", "gmr"]) if t.contender.name not in slow]
     (found,) = compare(todo, context_for(quick=True, rows=1000))
-    refused = {r.contender.name for r in found.rows if "refused" in r.values.values() or "no" in r.values.values()}
+    failed = {r.contender.name for r in found.rows if "failed" in r.values.values() or "no" in r.values.values()}
     expected = {
         "missing": {"GaussianMixture", "BayesianGaussianMixture", "IncrementalPCA", "GMM"},
         "anomaly": {"OnlinePPCA", "VariationalPPCA"},  # of a single column
     }
-    assert refused == expected.get(column, set())
+    assert failed == expected.get(column, set())
 
 
 def test_the_command(tmp_path, monkeypatch):

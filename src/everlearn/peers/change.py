@@ -26,7 +26,7 @@ ABOUT = (
     "shorter memory, without an alarm."
 )
 MEASURES = [
-    Measure("delay", "mean delay", "low", ".0f", headline="delay of change alarms, rows"),
+    Measure("delay", "mean delay", "low", ".0f", headline="delay of change alarms, rows (at most 1 false in 1,000)"),
     *(Measure(kind, f"delay, {kind}", "low", ".0f") for kind in KINDS if kind != "none"),
     Measure("false", "false alarms in 1,000 rows", "low", ".2f"),
 ]

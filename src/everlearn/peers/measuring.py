@@ -9,7 +9,7 @@ from typing import Any
 from everlearn.peers.contender import Contender
 from everlearn.peers.table import Measure, Row, Value
 
-REFUSED, NOT_INSTALLED, NO_DATA = "refused", "not installed", "no data"
+FAILED, NOT_INSTALLED, NO_DATA = "failed", "not installed", "no data"
 WHY = "why"
 """Key under which a measurement says why a figure is a word."""
 HOW_TO_INSTALL = {
@@ -20,7 +20,7 @@ HOW_TO_INSTALL = {
 
 
 def measured(contender: Contender, measures: list[Measure], measure: Callable[[], dict[str, Value]]) -> Row:
-    """Measure, and say in a word why there is no figure where a package is missing or a model refuses."""
+    """Measure, and say in a word why there is no figure where a package is missing or a model fails."""
     if not contender.installed:
         how = HOW_TO_INSTALL.get(contender.package, f"pip install {contender.package}")
         return _words(contender, measures, NOT_INSTALLED, f"not installed ({how}).")
@@ -30,13 +30,13 @@ def measured(contender: Contender, measures: list[Measure], measure: Callable[[]
             values = measure()
             return Row(contender, values, str(values.pop(WHY, "")))
     except Exception as error:  # whatever a peer raises, the others are still measured
-        return _words(contender, measures, REFUSED, refusal(error))
+        return _words(contender, measures, FAILED, failure(error))
 
 
-def refusal(error: Exception) -> str:
+def failure(error: Exception) -> str:
     """The first line of what a model said."""
     said: Any = str(error).strip().splitlines() or [""]
-    return f"refused with {type(error).__name__}: {said[0][:160]}"
+    return f"failed with {type(error).__name__}: {said[0][:160]}"
 
 
 def _words(contender: Contender, measures: list[Measure], word: str, why: str) -> Row:

@@ -7,7 +7,7 @@ import numpy as np
 from everlearn.peers.contender import Array, Contender
 from everlearn.peers.data import Context
 from everlearn.peers.density import prepared
-from everlearn.peers.measuring import REFUSED, measured
+from everlearn.peers.measuring import FAILED, measured
 from everlearn.peers.table import Measure, Row, Value
 
 NAME = "missing"
@@ -25,7 +25,7 @@ MEASURES = [
 def measure(contender: Contender, context: Context) -> Row:
     """Whether a model takes gaps, and the error with which it fills them."""
     row = measured(contender, MEASURES, lambda: _figures(contender, context))
-    return row._replace(values={**row.values, "taken": "no"}) if row.values["taken"] == REFUSED else row
+    return row._replace(values={**row.values, "taken": "no"}) if row.values["taken"] == FAILED else row
 
 
 def _figures(contender: Contender, context: Context) -> dict[str, Value]:

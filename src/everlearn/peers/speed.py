@@ -8,7 +8,7 @@ from typing import Any
 
 from everlearn.peers.contender import Contender
 from everlearn.peers.data import Context, groups
-from everlearn.peers.measuring import REFUSED, WHY, measured, refusal
+from everlearn.peers.measuring import FAILED, WHY, failure, measured
 from everlearn.peers.table import Measure, Row, Value
 
 NAME = "speed"
@@ -49,7 +49,7 @@ def _row_by_row(model: Any, X: Any) -> dict[str, Value]:
     try:
         return {"one": rate(model.learn, model.pieces(X, 1), lambda piece: 1)}
     except ValueError as error:
-        return {"one": REFUSED, WHY: f"single rows {refusal(error)}"}
+        return {"one": FAILED, WHY: f"single rows {failure(error)}"}
 
 
 def rate(action: Callable[[Any], Any], pieces: list[Any], length: Callable[[Any], int]) -> float:
