@@ -36,6 +36,7 @@ _EXTRAS = {
     "torch": ("torch",),
     "rl": ("gymnasium",),
     "river": ("river",),
+    "peers": ("river", "gmr"),
 }
 
 
