@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from everlearn.peers import Report, compare, context_for, tasks, write
+from everlearn.peers import Report, compare, context_for, made_with, tasks, write
 from everlearn.peers.report import summary_markdown
 
 RESULTS = Path(__file__).parent / "results" / "peers.md"
@@ -23,13 +23,13 @@ def main():
     parser.add_argument("--only", nargs="+", default=(), help="columns and packages")
     parser.add_argument("--out", type=Path, default=RESULTS, help="a file that ends in .md or .html")
     arguments = parser.parse_args()
-    todo = tasks(arguments.only)
+    todo, made = tasks(arguments.only), made_with()
 
     def progress(done, task):
         print(f"{done + 1}/{len(todo)} {task.column.NAME}: {task.contender.title}", flush=True)
 
     tables = compare(todo, context_for(quick=arguments.quick, rows=arguments.rows), progress)
-    report = Report(tables, shlex.join(["python", "benchmarks/peers.py", *sys.argv[1:]]))
+    report = Report(tables, shlex.join(["python", "benchmarks/peers.py", *sys.argv[1:]]), made)
     write(report, arguments.out)
     print(f"\n{summary_markdown(report)}\n{report.verdict()}")
 

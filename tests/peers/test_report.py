@@ -38,21 +38,22 @@ def test_winners(table):
 
 
 def test_summary_says_where_a_peer_is_better(table):
-    report = Report([table], "everlearn bench")
+    report = Report([table], "everlearn bench", "here")
     fast, near = report.headlines
     assert fast.cells() == ("rows a second", "100", "100 (gmr Same)", "1.00 ×")
     assert near.cells() == ("inside, %", "80.0", "91.0 (river Other)", "-11.00")
     assert report.verdict() == "A peer is better at: rows a second; inside, %."
-    assert Report([], "").verdict() == "No peer was measured."
+    assert Report([], "", "").verdict() == "No peer was measured."
 
 
 def test_forms(table):
-    report = Report([table], "everlearn bench --only <toy>")
+    report = Report([table], "everlearn bench --only <toy>", "by <us>")
     text, page = markdown(report), html(report)
     assert "| everlearn IncrementalGaussianMixture | **100** | 80.0 |" in text
     assert "| inside, % | 80.0 | **91.0 (river Other)** | -11.00 |" in text
     assert "`everlearn bench --only <toy>`" in text
     assert "<td><b>91.0</b></td>" in page
+    assert "by &lt;us&gt;" in page
     assert "&lt;why&gt;" in page
     assert "<why>" not in page
 

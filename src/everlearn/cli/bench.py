@@ -39,7 +39,7 @@ def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[
     All are measured in one run on the same rows, with their defaults. Peers that are not installed are named and left
     out; `pip install 'everlearn[peers]'` brings river and gmr.
     """
-    from everlearn.peers import Report, context_for, tasks, write
+    from everlearn.peers import Report, context_for, made_with, tasks, write
     from everlearn.peers.report import form_of
 
     console = Console(highlight=False)
@@ -47,8 +47,8 @@ def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[
         for place in places:
             form_of(place)
             check_place(place, "--out", "report")
-        todo = tasks(names_in(only) or ())
-        report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked())
+        todo, made = tasks(names_in(only) or ()), made_with()
+        report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked(), made)
         for place in places:
             write(report, place)
     _show(report, console)

@@ -5,7 +5,7 @@ rows; one file a package (`ours`, `scikit_learn`, `river`, `gmr`, `pomegranate`)
 `running` puts them together, `table` finds the winners, `report` writes them down.
 """
 
-from everlearn.peers.report import Report, write
+from everlearn.peers.report import Report, made_with, write
 from everlearn.peers.running import compare, context_for, tasks
 
-__all__ = ["Report", "compare", "context_for", "tasks", "write"]
+__all__ = ["Report", "compare", "context_for", "made_with", "tasks", "write"]

@@ -25,10 +25,11 @@ COLUMNS = ("measure", "everlearn", "best peer", "everlearn / peer, or − peer")
 
 
 class Report(NamedTuple):
-    """What a run found, and the command that made it."""
+    """What a run found, the command that made it, and with what."""
 
     tables: list[Table]
     command: str
+    made: str
 
     @property
     def headlines(self) -> list[Headline]:
@@ -42,14 +43,14 @@ class Report(NamedTuple):
             return "No peer was measured."
         return f"A peer is better at: {'; '.join(lost)}." if lost else "No peer is better at any of these."
 
-    def made(self) -> str:
-        """With what and by which command it was made."""
-        with_what: dict[str, Any] = provenance()
-        commit = f", commit {with_what['commit']}" if with_what["commit"] else ""
-        return (
-            f"everlearn {with_what['everlearn']}{commit}, Python {with_what['python']}, NumPy {with_what['numpy']}, "
-            f"{with_what['machine']}"
-        )
+
+def made_with() -> str:
+    """Versions and machine, to be asked before a run: the checkout may change under it."""
+    found: dict[str, Any] = provenance()
+    commit = f", commit {found['commit']}" if found["commit"] else ""
+    return (
+        f"everlearn {found['everlearn']}{commit}, Python {found['python']}, NumPy {found['numpy']}, {found['machine']}"
+    )
 
 
 def write(report: Report, path: str | os.PathLike[str]) -> None:
@@ -80,7 +81,7 @@ def form_of(path: str | os.PathLike[str]) -> Any:
 def markdown(report: Report) -> str:
     """The report as Markdown."""
     parts = [
-        f"# Peers, side by side\n\nMade by `{report.command}`: {report.made()}.\n\n{LEAD}\n",
+        f"# Peers, side by side\n\nMade by `{report.command}`: {report.made}.\n\n{LEAD}\n",
         summary_markdown(report),
         f"{report.verdict()}\n",
         *(_table_markdown(table) for table in report.tables),
@@ -128,7 +129,7 @@ def html(report: Report) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>everlearn: peers, side by side</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>Peers, side by side</h1>\n<p>{LEAD}</p>\n"
-        f'<p class="made"><code>{escape(report.command)}</code><br>{escape(report.made())}</p>\n'
+        f'<p class="made"><code>{escape(report.command)}</code><br>{escape(report.made)}</p>\n'
         f"{_grid_html(list(COLUMNS), rows)}<p>{escape(report.verdict())}</p>\n"
         f"{''.join(map(_table_html, report.tables))}<p>{BNPY}</p>\n</main>\n</body>\n</html>\n"
     )
