@@ -42,7 +42,13 @@ def filled_by(rows, mixture):
 
 @pytest.mark.parametrize(
     ("source", "n", "n_held_out", "second_look"),
-    [(irises, 100, 50, False), (irises, 100, 50, True), (three_heaps, 1000, 200, True)],
+    [
+        (irises, 100, 50, False),
+        (irises, 100, 50, True),
+        (three_heaps, 300, 400, False),
+        (three_heaps, 300, 400, True),
+        (three_heaps, 1000, 200, True),
+    ],
 )
 def test_imputation_is_as_good_as_batch_em(source, n, n_held_out, second_look):
     """Root mean square error on held-out rows at most 1.05 times that of the same mixture after batch EM."""
@@ -117,3 +123,27 @@ def test_columns_that_are_never_seen_do_not_matter(seed):
     np.testing.assert_allclose(model.covariances_[0, :2, :2], narrow.covariances_[0], atol=1e-10)
     assert np.allclose(model.predict_columns(wide, 2), 0.0)
     assert np.allclose(model.covariances_[0, 2, :2], 0.0)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"second_look": True}, {"forgetting": "adaptive"}])
+def test_rows_that_warm_up_are_learned_fewest_gaps_first(parameters):
+    rows = with_gaps(three_heaps(120, 0), 1)
+    order = np.argsort(np.isnan(rows[:80]).sum(axis=1), kind="stable")
+    arranged = np.concatenate([rows[:80][order], rows[80:]])
+    model, same = (IncrementalGaussianMixture(warmup=80, **parameters) for _ in range(2))
+    model.partial_fit(rows[:50]).partial_fit(rows[50:])
+    same.partial_fit(arranged)
+    np.testing.assert_allclose(model.score_samples(rows), same.score_samples(rows), rtol=1e-9)
+    assert model.prequential_score_ == pytest.approx(same.prequential_score_)
+    half, arranged_half = (IncrementalGaussianMixture(**parameters).partial_fit(X) for X in (rows[:80], arranged[:80]))
+    np.testing.assert_allclose(half.score_samples(rows), arranged_half.score_samples(rows), rtol=1e-9)
+
+
+def test_a_given_scale_leaves_the_order_alone():
+    """Without a warm-up nothing waits, and one row at a time is the same as all at once."""
+    rows = with_gaps(three_heaps(60, 0), 1)
+    whole, singly = (IncrementalGaussianMixture(scale=3.0) for _ in range(2))
+    whole.fit(rows)
+    for row in rows:
+        singly.partial_fit(row[None])
+    np.testing.assert_allclose(whole.score_samples(rows), singly.score_samples(rows), rtol=1e-9)

@@ -65,6 +65,28 @@ def init(state: MixtureState, *, primed: bool = True) -> Pair:
     return Pair(state, None, _next_copy(state), primed)
 
 
+def opening_order(X: Array, n: int) -> NDArray[np.intp] | None:
+    """Order in which to learn the first rows of a stream: of the first n, those with fewer gaps come first.
+
+    Gaps are filled by what a component knows, and what it knows at first is only how it was created; with every row
+    that it fills so, that stays. None where the rows are in order.
+    """
+    gaps = np.isnan(X[:n]).sum(axis=1)
+    if not np.any(gaps[1:] < gaps[:-1]):
+        return None
+    order = np.arange(len(X))
+    order[:n] = np.argsort(gaps, kind="stable")
+    return order
+
+
+def restored(info: Info, order: NDArray[np.intp] | None) -> Info:
+    """What the rows were to the mixture, in the order of the stream, after they were learned in another."""
+    if order is None:
+        return info
+    back = np.argsort(order)
+    return Info(info.log_density[back], info.distance[back], info.skipped_updates)
+
+
 def copied(pair: Pair) -> Pair:
     """An independent copy."""
     answer = None if pair.answering is None else incremental.with_arrays(pair.answering, np.copy)

@@ -2,8 +2,7 @@
 
 Learning keeps many fine components, because merging early loses what later rows could still tell apart. In the copy
 that people read, each component gives back the variance that it was created with, and takes two rows of the shape that
-all have in common instead; then pairs are merged while that costs less than a fifth of a BIC penalty. A second look
-refines it by a few EM steps on a sample of rows, each component's streamed self its prior.
+all have in common instead; then pairs are merged while that costs less than a fifth of a BIC penalty.
 """
 
 from __future__ import annotations
@@ -22,16 +21,12 @@ from everlearn.core.incremental import (
     merged_to,
 )
 from everlearn.core.merging import holds
-from everlearn.core.mixture import Mixture, responsibilities
 
 Array = NDArray[np.float64]
 
 RIDGE = 1e-3
 COMMON_ROWS = 2.0
 MERGE_COST = 0.2
-EM_STEPS = 10
-PRIOR_ROWS = 2.0  # a column
-PRIOR_SHARE = 0.1
 
 
 def merged_copy(state: MixtureState, settings: Settings, variance: Array, *, primed: bool = True) -> MixtureState:
@@ -69,38 +64,3 @@ def sturdy_covariances(state: MixtureState, initial_variance: Array, variance: A
     scatter = n * covariances - held.reshape(n.shape) * prior
     common = (prior + scatter.sum(axis=0)) / max(1.0, 1.0 + counts.sum() - K)
     return np.asarray((scatter + COMMON_ROWS * (common + ridge)) / (n + COMMON_ROWS - 1.0) + ridge)
-
-
-def second_look(state: MixtureState, rows: Array) -> MixtureState:
-    """EM steps on a uniform sample of the stream, with each component (n_j, m_j, Sigma_j) as its own prior.
-
-    With u the share of the stream outside the sample: kappa_j = 1 + 0.1 n_j u and nu_j = 2D + 0.1 n_j u;
-    mu = (sum r x + kappa m)/(sum r + kappa), weights sum r + 1/2, and
-    Sigma = (scatter about mu + nu Sigma_j + kappa (mu-m)(mu-m)')/(sum r + nu).
-    """
-    K, D = state.n_components, state.means.shape[1]
-    counts, means, covariances = state.counts[:K], state.means[:K], covariances_of(state)
-    unseen = max(0.0, 1.0 - len(rows) / max(counts.sum(), 1.0))
-    kappa = 1.0 + PRIOR_SHARE * counts * unseen
-    nu = PRIOR_ROWS * D + PRIOR_SHARE * counts * unseen
-    mixture = Mixture(counts / counts.sum(), means, covariances)
-    for _ in range(EM_STEPS):
-        mixture = _em_step(mixture, rows, means, covariances, kappa, nu)
-    refined = from_components(mixture.weights * counts.sum(), mixture.means, mixture.covariances, state.ages[:K])
-    return refined._replace(n_rows=state.n_rows)
-
-
-def _em_step(mixture: Mixture, rows: Array, means: Array, covariances: Array, kappa: Array, nu: Array) -> Mixture:
-    R = responsibilities(rows, mixture)
-    n = R.sum(axis=0)
-    mu = (R.T @ rows + kappa[:, None] * means) / (n + kappa)[:, None]
-    new = np.empty_like(covariances)
-    for j, (r, m) in enumerate(zip(R.T, mu, strict=True)):
-        E, shift = rows - m, m - means[j]
-        if covariances.ndim == 3:
-            scatter = (r[:, None] * E).T @ E + nu[j] * covariances[j] + kappa[j] * np.outer(shift, shift)
-        else:
-            scatter = r @ (E * E) + nu[j] * covariances[j] + kappa[j] * shift * shift
-        new[j] = scatter / (n[j] + nu[j])
-    weights = n + 0.5
-    return Mixture(weights / weights.sum(), mu, new)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import adaptive, answering, change, incremental, monitor, readout
+from everlearn.core import adaptive, answering, change, incremental, monitor, readout, second_look
 from everlearn.core.answering import Pair, PairSettings
 from everlearn.core.change import PageHinkley
 from everlearn.core.device import HOST
@@ -416,17 +416,31 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return np.concatenate([warmup.rows, X[taken:]]), np.concatenate([warmup.weights, weights[taken:]])
 
     def _learn_settled(self, X: Array, weights: Array) -> Array:
-        constants = self._constants_
-        rows = to_internal(X, constants.inverse_scale, LIMIT)
+        rows = to_internal(X, self._constants_.inverse_scale, LIMIT)
         first_row = self._pair_.learning.n_rows
-        if self._bank_ is not None:
-            self._bank_, info = adaptive.learn(self._bank_, rows, weights, constants.settings.learning)
-            best = adaptive.answering(self._bank_)._replace(n_rows=first_row + len(rows))
-            self._pair_ = self._pair_._replace(learning=best)
+        order = self._opening_order(rows) if first_row == 0 else None
+        if order is None:
+            info = self._learn_in_turn(rows, weights)
         else:
-            self._pair_, info = self._learn_on_device(rows, weights, constants.settings)
+            info = answering.restored(self._learn_in_turn(rows[order], weights[order]), order)
         self._watch(rows, info, first_row)
         return info.log_density
+
+    def _opening_order(self, rows: Array) -> NDArray[np.intp] | None:
+        """Order of the rows that a stream starts with: those that warm it up may change places."""
+        if not isinstance(self.scale, str):
+            return None
+        return answering.opening_order(rows, self._warmup_rows(rows.shape[1]))
+
+    def _learn_in_turn(self, rows: Array, weights: Array) -> Info:
+        settings = self._constants_.settings
+        if self._bank_ is None:
+            self._pair_, info = self._learn_on_device(rows, weights, settings)
+            return info
+        n_rows = self._pair_.learning.n_rows + len(rows)
+        self._bank_, info = adaptive.learn(self._bank_, rows, weights, settings.learning)
+        self._pair_ = self._pair_._replace(learning=adaptive.answering(self._bank_)._replace(n_rows=n_rows))
+        return info
 
     def _learn_on_device(self, rows: Array, weights: Array, settings: PairSettings) -> tuple[Pair, Info]:
         """Learn where `device` says. A device can fail in the middle, for want of memory: then nothing is learned."""
@@ -480,6 +494,9 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         rows, weights = self._warmup_.rows[: self._warmup_.n], self._warmup_.weights[: self._warmup_.n]
         constants = self._constants_for(frame_of_rows(rows))
         internal = to_internal(rows, constants.inverse_scale, LIMIT)
+        order = self._opening_order(internal)
+        if order is not None:
+            internal, weights = internal[order], weights[order]
         empty = answering.init(self._empty(self.n_features_in_))
         return answering.learn(empty, internal, weights, constants.settings)[0], constants
 
@@ -489,8 +506,8 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             sample = self._sample_[: min(self._sampled_, len(self._sample_))]
         else:
             rows = self._warmup_.rows[: self._warmup_.n]
-            sample = to_internal(rows[~np.isnan(rows).any(axis=1)], constants.inverse_scale, LIMIT)
-        return readout.second_look(merged, sample) if len(sample) else merged
+            sample = to_internal(rows[~np.isnan(rows).all(axis=1)], constants.inverse_scale, LIMIT)
+        return second_look.refined(merged, sample)
 
     def _readout(self) -> tuple[MixtureState, Constants]:
         """State and constants that the visible components come from: what answers, merged where it has many."""

@@ -27,7 +27,7 @@ def check_mixture(model: IncrementalGaussianMixture) -> None:
     if model._warmup_ is not None:
         _check_warmup(model._warmup_, D)
     if model.second_look:
-        expect(model._sample_, "S D", {"D": D}, "the sample")
+        expect(model._sample_, "gaps S D", {"D": D}, "the sample")
         expect(model._sampled_, int, {}, "the size of the sample")
         require(len(model._sample_) > 0, "the sample has no room")
     require(model._bank_ is None or model.forgetting == "adaptive", "it has memories that it was not to have")

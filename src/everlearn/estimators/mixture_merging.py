@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everlearn.core import adaptive, answering, incremental, joining, readout
+from everlearn.core import adaptive, answering, incremental, joining, second_look
 from everlearn.core.frame import Frame, frame_of_rows
 from everlearn.core.incremental import MixtureState
 from everlearn.errors import InputError, MergeError
@@ -56,15 +56,15 @@ def merged(
 
 
 def reduced(model: Model, n_components: int) -> Model:
-    """A copy with at most so many components."""
+    """A copy with at most so many components, made from those that answer."""
     if not isinstance(n_components, int | np.integer) or n_components < 1:
         raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
     fewer = settled_copy(model)
     pair = fewer._pair_
-    priors = incremental.creation_priors(pair.learning.n_components, fewer._constants_.settings.learning)
-    if pair.answering is not None:
-        _replace_state(fewer, joining.reduced(pair.answering, int(n_components)), primed=False)
+    if fewer.second_look or pair.answering is not None:
+        _replace_state(fewer, joining.reduced(fewer._answer()[0], int(n_components)), primed=False)
     else:
+        priors = incremental.creation_priors(pair.learning.n_components, fewer._constants_.settings.learning)
         _replace_state(fewer, joining.reduced(pair.learning, int(n_components), priors if pair.primed else None))
     return fewer
 
@@ -159,7 +159,7 @@ def _take_samples(whole: IncrementalGaussianMixture, models: list[Model]) -> Non
     rate = min((len(rows) / n for rows, n in zip(samples, seen, strict=True) if n), default=0.0)
     pool = _in_proportion(samples, seen, int(rate * seen.sum()))
     if len(pool):
-        _replace_state(whole, readout.second_look(whole._pair_.learning, pool), primed=False)
+        _replace_state(whole, second_look.refined(whole._pair_.learning, pool), primed=False)
     kept = _in_proportion(samples, seen, min(len(whole._sample_), int(seen.sum())))
     whole._sample_[: len(kept)], whole._sampled_ = kept, int(seen.sum())
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from everlearn.kernels.change import page_hinkley_step
+from everlearn.kernels.distance import count_observed
 from everlearn.kernels.jit import kernel
 
 NOVELTY, CHANGE = 0, 1
@@ -65,16 +66,16 @@ def scrambled(number):
 
 
 @kernel
-def sample_rows(X, sample, n_complete):
-    """Uniform sample of the complete rows seen so far (reservoir sampling); returns how many those are."""
+def sample_rows(X, sample, n_seen):
+    """Uniform sample of the rows seen so far that observe anything (reservoir sampling); returns how many those are."""
     size = sample.shape[0]
     for t in range(X.shape[0]):
-        if np.isnan(np.sum(X[t])):
+        if count_observed(X[t]) == 0:
             continue
-        slot = n_complete
-        if n_complete >= size:
-            slot = np.int64(scrambled(n_complete) % np.uint64(n_complete + 1))
+        slot = n_seen
+        if n_seen >= size:
+            slot = np.int64(scrambled(n_seen) % np.uint64(n_seen + 1))
         if slot < size:
             sample[slot] = X[t]
-        n_complete += 1
-    return n_complete
+        n_seen += 1
+    return n_seen
