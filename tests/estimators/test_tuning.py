@@ -36,6 +36,25 @@ def test_scores_are_prequential():
     assert results[0]["score"] == pytest.approx(np.mean(scores))
 
 
+def test_with_a_second_look_scores_are_of_what_is_answered():
+    """By hand: each tenth of the rows scored by the refined mixture of those before it."""
+    X = rows(200)
+    model, results = everlearn.tune(X, candidates=[{"beta": 0.1}], scale=2.0, second_look=True)
+    told = [
+        IncrementalGaussianMixture(beta=0.1, scale=2.0, second_look=True).fit(X[:n]).score(X[n : n + 20])
+        for n in range(20, 200, 20)
+    ]
+    assert results[0]["score"] == pytest.approx(np.mean(told))
+    same = IncrementalGaussianMixture(beta=0.1, scale=2.0, second_look=True).fit(X)
+    assert np.array_equal(model.score_samples(X), same.score_samples(X))
+
+
+def test_a_race_with_a_second_look_takes_rows_that_show_nothing():
+    X = rows(100)
+    X[:15] = np.nan
+    assert np.isfinite(everlearn.tune(X, second_look=True).results[0]["score"])
+
+
 def test_the_winner_is_fitted_and_goes_on():
     X = rows()
     model, _ = everlearn.tune(X, novelty_level=1e-3)

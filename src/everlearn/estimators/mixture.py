@@ -76,7 +76,8 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         chi-square; 0 creates a single component.
     scale : "auto" or array-like of shape (n_features,), default="auto"
         Standard deviation of each column. "auto" estimates it: `fit` from all rows it is given, `partial_fit` from
-        the first `warmup` rows, which are kept until then.
+        the first `warmup` rows, which are kept until then. Of these the rows with fewest gaps are learned first:
+        gaps are filled by what is known already.
     warmup : "auto" or int, default="auto"
         Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
         more, and at most 2000.
@@ -102,7 +103,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         with covariances that single precision cannot hold, stays in double precision.
     second_look : bool, default=False
         Whether to keep a uniform sample of rows (1000, or 100 a column if that is more) and refine the components on
-        it before answering.
+        it before answering. Models that are merged refine what they know together on the samples of all.
     novelty_level : float, default=1e-4
         A row farther from all components than this share of their own rows would be is recorded as a novelty.
     change_detector : PageHinkley, optional
