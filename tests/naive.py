@@ -510,28 +510,44 @@ class VariationalPPCA:
         return self
 
     def _learn_young(self, x):
-        n, p = self.M.shape
         self.rows.append(x)
+        self._go_over(self.rows)
+        kept = self._leave_out_strange() if len(self.rows) >= 3 * len(self.K) else self.rows
+        self.seen, self.n_eff = np.sum(~np.isnan(kept), axis=0).astype(float), self.n_eff + 1
+        if len(self.rows) == self.max_rows:
+            self.rows = None
+        return self
+
+    def _go_over(self, rows):
+        n, p = self.M.shape
         B0, K0, a, b = self.prior
         if len(self.rows) >= p + 2:
             B0, K0 = np.zeros((n, p)), np.diag([self.K0] * (p - 1) + [0.0])
         for _ in range(self.rounds):
             B, K, squares = B0.copy(), K0.copy(), 0.0
-            for row in self.rows:
+            for row in rows:
                 ybar, S = latent_posterior(row, self.M, self.K, self.precision(), p - 1)
                 Y, seen = S + np.outer(ybar, ybar), ~np.isnan(row)
                 B += np.where(seen[:, None], np.outer(np.where(seen, row, 0.0), ybar), self.M @ Y)
                 K += Y
                 fit = self.M[seen]
                 squares += np.sum((row[seen] - fit @ ybar) ** 2) + np.trace(S @ fit.T @ fit)
-            cells = np.sum(~np.isnan(self.rows))
+            cells = np.sum(~np.isnan(rows))
             self.a, self.b = a + max(cells - n * p, 0) / 2, b + squares / 2
             self.M, self.K = B @ np.linalg.inv(K), K
             self._expand(whole=True)
-        self.seen, self.n_eff = np.sum(~np.isnan(self.rows), axis=0).astype(float), self.n_eff + 1
-        if len(self.rows) == self.max_rows:
-            self.rows = None
-        return self
+
+    def _leave_out_strange(self):
+        """Up to a quarter of the rows, the farthest first, if they are outliers to a model of the others."""
+        rows = list(self.rows)
+        for _ in range(len(rows) // 4):
+            far = int(np.argmax([np.nanmean((row - self.M[:, -1]) ** 2) for row in rows]))
+            others, rest = copied(self), rows[:far] + rows[far + 1 :]
+            others._go_over(rest)
+            if others.score(rows[far], 1.0) + np.log(0.99) >= others.background(rows[far]) + np.log(0.01):
+                break
+            self.M, self.K, self.a, self.b, rows = others.M, others.K, others.a, others.b, rest
+        return rows
 
     def background(self, x):
         """Density of x if only the mean and the noise are known, by quadrature over ln |y|^2."""
@@ -560,7 +576,7 @@ class Bank:
 
     def __init__(self, caps):
         J = len(caps)
-        self.caps, self.prior = np.array(caps), np.array([0.5 / (J - 1)] * (J - 1) + [0.5])
+        self.caps, self.prior = np.array(caps), np.array([0.1 / (J - 1)] * (J - 1) + [0.9])
         self.w, self.stash = self.prior.copy(), None
         self.trial = self.hold = self.row = 0
         self.changes = []
@@ -570,10 +586,13 @@ class Bank:
         known, unknown = np.sum(self.w * np.exp(scores)), np.exp(background)
         if self.trial:
             return self._in_trial(scores, stash_scores, 0.99 * known, 0.01 * unknown)
-        if self.hold == 0 and 0.9 * known < 0.1 * unknown:
-            self.stash, self.w = self.w, self.prior.copy()
-            self.suspect, self.trial, self.hold, self.evidence = self.row - 1, 10, 6, 2.0
-            return self.LEARN | self.CHANGE
+        if self.hold == 0 and 0.8 * known < 0.2 * unknown:
+            inlier = 0.99 * known >= 0.01 * unknown
+            self.stash, self.w = (self._reweighed(self.w, scores) if inlier else self.w), self.prior.copy()
+            quiet = self.row - (self.changes[-1] if self.changes else 0)
+            odds = (0.99 * known + 0.01 * unknown) / unknown * quiet / np.e
+            self.suspect, self.trial, self.hold, self.evidence = self.row - 1, 10, 6, np.log(max(odds, 1.0))
+            return self.LEARN | self.CHANGE | (self.STASH if inlier else 0)
         self.w = self._reweighed(self.w, scores)
         return self.LEARN
 
@@ -583,7 +602,7 @@ class Bank:
         self.trial -= 1
         inlier, last = old >= unknown, self.trial == 0
         stash = self._reweighed(self.stash, stash_scores) if inlier else self.stash
-        if self.evidence > 3 or (last and self.evidence > 0):
+        if self.evidence > 5 or (last and self.evidence > 0):
             self.w, self.trial, self.hold = stash, 0, 0
             return self.LEARN if inlier else 0
         self.w = self._reweighed(self.w, scores)

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Model = TypeVar("Model")
 
 CAPS = (5.0, 10.0, 30.0, 100.0, 300.0, math.inf)
-PRIOR_OF_THE_LONGEST = 0.5
+PRIOR_OF_THE_LONGEST = 0.9
 MAX_CHANGES = 1000
 
 

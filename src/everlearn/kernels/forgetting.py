@@ -20,12 +20,12 @@ LEARN, LEARN_STASH, CHANGE = 1, 2, 4
 SHARE = 1e-3  # weight that flows back to the prior in each row
 RESEED_BEHIND = 6.0  # nats behind the best at which a longer memory is given up
 RESEED_AT = 4.0  # nats behind the best at which its successor starts
-LOG_STAY, LOG_CHANGE = math.log(0.9), math.log(0.1)  # a row on trial costs little: better too often
-LOG_INLIER, LOG_OUTLIER = math.log(0.99), math.log(0.01)  # of the rows of a trial
+LOG_STAY, LOG_CHANGE = math.log(0.8), math.log(0.2)  # a row on trial costs little: better too often
+LOG_INLIER, LOG_OUTLIER = math.log(0.99), math.log(0.01)  # a row more likely an outlier is not learned
 HOLD_ROWS = 5  # rows after a reset without a new test
 TRIAL_ROWS = 10  # rows within which a suspected change is accepted or taken back
-DOUBT = 2.0  # nats by which a lone strange row is rather an outlier than a change
-EVIDENCE = 3.0  # nats that decide earlier
+HASTE = 1.0  # nats: a change that is overlooked costs more than one that is taken back
+ACCEPT, RESTORE = -3.0, 5.0  # log-odds against a change that decide earlier
 RESET_SAMPLES = 0.1  # what the memory of a reset model is worth
 
 
@@ -96,6 +96,15 @@ def best(log_weights):
 
 
 @kernel
+def doubt(control, changes, inlier, outlier, background):
+    """Log-odds against a change with this row, before the next ones: it comes at a rate of e/n after n quiet rows."""
+    n = control[ROWS]
+    if control[CHANGES] > 0:
+        n -= changes[(control[CHANGES] - 1) % len(changes)]
+    return max(log_add(inlier, outlier) - background + math.log(n) - HASTE, 0.0)
+
+
+@kernel
 def decide(control, evidence, changes, log_prior, log_weights, scores, background):
     """Take one row into account: reweigh the members, and suspect, accept or take back a change.
 
@@ -134,10 +143,14 @@ def decide(control, evidence, changes, log_prior, log_weights, scores, backgroun
         control[TRIAL] = TRIAL_ROWS
         control[HOLD] = HOLD_ROWS + 1
         control[SUSPECT] = control[ROWS] - 1
-        evidence[0] = DOUBT
+        inlier, outlier = value + LOG_INLIER, background + LOG_OUTLIER
+        evidence[0] = doubt(control, changes, inlier, outlier, background)
         for j in range(len(log_prior)):
             log_weights[1 - a, j] = log_prior[j]
-        return LEARN | CHANGE
+        if inlier < outlier:
+            return LEARN | CHANGE
+        reweigh(log_weights[a], log_prior, scores[a])
+        return LEARN | CHANGE | LEARN_STASH
     reweigh(log_weights[a], log_prior, scores[a])
     return LEARN
 
@@ -150,8 +163,8 @@ def _weigh_trial(control, evidence, changes, log_prior, log_weights, scores, bac
     outlier = background + LOG_OUTLIER
     evidence[0] += log_add(inlier, outlier) - log_add(value + LOG_INLIER, outlier)
     control[TRIAL] -= 1
-    restore = evidence[0] > EVIDENCE or (control[TRIAL] == 0 and evidence[0] > 0.0)
-    accept = not restore and (evidence[0] < -EVIDENCE or control[TRIAL] == 0)
+    restore = evidence[0] > RESTORE or (control[TRIAL] == 0 and evidence[0] > 0.0)
+    accept = not restore and (evidence[0] < ACCEPT or control[TRIAL] == 0)
     actions = 0
     if restore:
         control[ACTIVE], control[TRIAL], control[HOLD] = s, 0, 0

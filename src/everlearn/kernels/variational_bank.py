@@ -1,8 +1,8 @@
 """A bank of variational PPCA models over the rows of a stream, or a single model with a fixed forgetting factor.
 
 The decisions are those of `everlearn.kernels.forgetting`. After a suspected change the new bank is young: it keeps the
-rows since, and goes over all of them again for each new one, so that it knows what a batch of them would teach; when it
-is grown its members start from that and begin to forget.
+rows since, and goes over all of them again for each new one, so that it knows what a batch of them would teach, but for
+outliers among them; when it is grown its members start from that and begin to forget.
 """
 
 import math
@@ -14,6 +14,8 @@ from everlearn.kernels.forgetting import (
     CHANGE,
     LEARN,
     LEARN_STASH,
+    LOG_INLIER,
+    LOG_OUTLIER,
     RESET_SAMPLES,
     ROWS,
     TRIAL,
@@ -34,6 +36,7 @@ GROWN = -1  # in `young`, which counts the rows that a young bank has seen
 MEAN_SAMPLES = 1.0  # what the old mean is worth to a young bank
 NOISE_MEMORY = 100.0  # samples of noise remembered at least
 NOISE_SAMPLES = 10.0  # what the old noise is worth to a young bank, at most
+ENOUGH = 3  # rows for each of the p latent axes, after which a young bank can tell an outlier
 EXPANSION = 16  # rows after which the latent axes are made uncorrelated
 REFRESH = 1024  # rows after which the origin moves to the mean
 
@@ -164,6 +167,55 @@ def begin_young(slot, k, new, state, factors, column):
 
 
 @kernel
+def leave_out_strange(slot, state, settings, P, V, fit):
+    """Learn a young bank without the rows that are outliers to the others, the farthest first; returns the others."""
+    rows = state.rows[slot, : state.young[slot]].copy()
+    n = rows.shape[1]
+    x = np.empty(n)
+    B, K, C, K_inv = state.B[slot, 0], state.K[slot, 0], state.C[slot, 0], state.K_inv[slot, 0]
+    B_o, K_o, C_o, K_inv_o, noise = B.copy(), K.copy(), C.copy(), K_inv.copy(), state.noise[slot, 0].copy()
+    for _ in range(len(rows) // 4):
+        r = farthest(rows, state.origin, B, K, x)
+        others = np.concatenate((rows[:r], rows[r + 1 :]))
+        replay(
+            others, state.origin, state.prior_B[slot], state.prior_K[slot], state.prior_noise[slot], B_o, K_o, C_o,
+            K_inv_o, noise, settings.tau, state.rounding[0], P, V, fit,
+        )  # fmt: skip
+        gaps, xx = gaps_of(rows[r], state.origin, x)
+        score, distance, tau = evaluate(
+            x, gaps, xx, B_o, K_o, C_o, K_inv_o, noise, 1.0, 1.0, settings.tau, settings.noise_prior,
+            state.rounding[0], P, V, fit,
+        )  # fmt: skip
+        if score + LOG_INLIER >= background(distance, tau, n - len(gaps), n, settings) + LOG_OUTLIER:
+            break
+        rows = others
+        copy_matrix(B_o, B)
+        copy_matrix(K_o, K)
+        copy_matrix(C_o, C)
+        copy_matrix(K_inv_o, K_inv)
+        copy_vector(noise, state.noise[slot, 0])
+    return rows
+
+
+@kernel
+def farthest(rows, origin, B, K, x):
+    """Index of the row farthest from the mean in the cells that it has; K is diagonal. x is scratch."""
+    m = K.shape[0] - 1
+    top, found = -1.0, 0
+    for r in range(len(rows)):
+        gaps, _ = gaps_of(rows[r], origin, x)
+        distance = 0.0
+        for i in range(len(x)):
+            distance += (x[i] - B[m, i] / K[m, m]) ** 2
+        for i in gaps:
+            distance -= (B[m, i] / K[m, m]) ** 2
+        distance /= len(x) - len(gaps)
+        if distance > top:
+            top, found = distance, r
+    return found
+
+
+@kernel
 def learn_young(row, slot, state, settings, factors, P, V, fit):
     """Keep the row, and go over all rows since the change again; once they suffice, without the old model."""
     p, n = state.B.shape[2:]
@@ -181,10 +233,13 @@ def learn_young(row, slot, state, settings, factors, P, V, fit):
         state.B[slot, 0], state.K[slot, 0], state.C[slot, 0], state.K_inv[slot, 0], state.noise[slot, 0], settings.tau,
         state.rounding[0], P, V, fit,
     )  # fmt: skip
+    kept = state.rows[slot, :count]
+    if count >= ENOUGH * p:
+        kept = leave_out_strange(slot, state, settings, P, V, fit)
     for i in range(n):
         state.seen[slot, 0, i] = 0.0
-        for r in range(count):
-            state.seen[slot, 0, i] += 0.0 if np.isnan(state.rows[slot, r, i]) else 1.0
+        for r in range(len(kept)):
+            state.seen[slot, 0, i] += 0.0 if np.isnan(kept[r, i]) else 1.0
     for j in range(len(state.bank.caps)):
         copy_member(state, slot, 0, slot, j)
         state.bank.n_eff[slot, j] = factors[slot, j] * state.bank.n_eff[slot, j] + 1.0
@@ -220,10 +275,11 @@ def move_origin(state):
 def become_gappy(state):
     """From the first gap on, count how often each column is observed."""
     state.gappy[0] = True
+    m = state.K.shape[2] - 1
     for slot in range(state.seen.shape[0]):
         for j in range(state.seen.shape[1]):
             for i in range(state.seen.shape[2]):
-                state.seen[slot, j, i] = state.bank.n_eff[slot, j]
+                state.seen[slot, j, i] = state.K[slot, j, m, m]
 
 
 @kernel
