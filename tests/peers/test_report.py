@@ -46,6 +46,16 @@ def test_summary_says_where_a_peer_is_better(table):
     assert Report([], "", "").verdict() == "No peer was measured."
 
 
+def test_a_line_that_we_cannot_win_stays_in_the_summary(table):
+    ours = table.rows[0]
+    failed = ours._replace(values={"fast": "failed"})
+    barred = ours._replace(values={"fast": 999.0, "near": 90.0}, comparable=lambda key, values: False)
+    for row, shown in ((failed, ("failed", "")), (barred, ("999", "9.95 ×"))):
+        report = Report([table._replace(rows=[row, *table.rows[1:]])], "", "")
+        assert [line.we_win for line in report.headlines] == [False, False]
+        assert report.headlines[0].cells()[1::2] == shown
+
+
 def test_forms(table):
     report = Report([table], "everlearn bench --only <toy>", "by <us>")
     text, page = markdown(report), html(report)

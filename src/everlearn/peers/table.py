@@ -96,9 +96,9 @@ class Headline(NamedTuple):
 
     @property
     def we_win(self) -> bool:
-        """Whether ours is at least as good."""
-        key = self.measure.key
-        return self.measure.loss(self.ours.value(key)) <= self.measure.loss(self.peer.value(key))
+        """Whether ours can win at all, and is at least as good."""
+        ours, peer = (self.measure.loss(row.value(self.measure.key)) for row in (self.ours, self.peer))
+        return self.ours.competes(self.measure) and ours <= peer
 
     def cells(self) -> tuple[str, str, str, str]:
         """What was measured, our figure, the best peer's with its name, and how they compare."""
@@ -107,8 +107,10 @@ class Headline(NamedTuple):
         return self.measure.headline, self.measure.show(self.ours.value(key)), peer, self.compared()
 
     def compared(self) -> str:
-        """Our figure over the peer's, or less the peer's."""
-        ours, peer = float(self.ours.value(self.measure.key)), float(self.peer.value(self.measure.key))
+        """Our figure over the peer's, or less the peer's; nothing where we have no figure."""
+        ours, peer = self.ours.value(self.measure.key), self.peer.value(self.measure.key)
+        if isinstance(ours, str) or isinstance(peer, str) or math.isnan(ours):
+            return ""
         return f"{ours - peer:+.2f}" if self.measure.difference or not peer else f"{ours / peer:.2f} ×"
 
 
@@ -119,7 +121,7 @@ def summary(tables: list[Table]) -> list[Headline]:
         ours = next((row for row in table.rows if row.contender.package == OURS and row.contender.name == FIRST), None)
         for measure in table.measures:
             peer = table.best(measure, functools.partial(_rivals, measure))
-            if measure.headline and ours and peer and ours.competes(measure):
+            if measure.headline and ours and peer:
                 found.append(Headline(measure, ours, peer))
     return found
 
