@@ -147,3 +147,11 @@ def test_a_given_scale_leaves_the_order_alone():
     for row in rows:
         singly.partial_fit(row[None])
     np.testing.assert_allclose(whole.score_samples(rows), singly.score_samples(rows), rtol=1e-9)
+
+
+def test_novelties_keep_their_row_numbers_when_rows_change_places():
+    rows = with_gaps(three_heaps(300, 0), 1)
+    rows[170] = 1e4
+    model = IncrementalGaussianMixture().fit(rows)
+    found = [event.row for event in model.events_ if event.kind == "novelty"]
+    assert found == [170]

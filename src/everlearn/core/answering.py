@@ -66,25 +66,20 @@ def init(state: MixtureState, *, primed: bool = True) -> Pair:
 
 
 def opening_order(X: Array, n: int) -> NDArray[np.intp] | None:
-    """Order in which to learn the first rows of a stream: of the first n, those with fewer gaps come first.
+    """Order in which to learn the first n rows of a stream: those with fewer gaps come first.
 
     Gaps are filled by what a component knows, and what it knows at first is only how it was created; with every row
     that it fills so, that stays. None where the rows are in order.
     """
     gaps = np.isnan(X[:n]).sum(axis=1)
-    if not np.any(gaps[1:] < gaps[:-1]):
-        return None
-    order = np.arange(len(X))
-    order[:n] = np.argsort(gaps, kind="stable")
-    return order
+    return np.argsort(gaps, kind="stable") if np.any(gaps[1:] < gaps[:-1]) else None
 
 
-def restored(info: Info, order: NDArray[np.intp] | None) -> Info:
-    """What the rows were to the mixture, in the order of the stream, after they were learned in another."""
-    if order is None:
-        return info
-    back = np.argsort(order)
-    return Info(info.log_density[back], info.distance[back], info.skipped_updates)
+def rearranged(values: Array, order: NDArray[np.intp]) -> Array:
+    """A copy of the values, the first of them in another order."""
+    moved = values.copy()
+    moved[: len(order)] = values[order]
+    return moved
 
 
 def copied(pair: Pair) -> Pair:

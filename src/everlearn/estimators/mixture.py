@@ -420,10 +420,15 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         rows = to_internal(X, self._constants_.inverse_scale, LIMIT)
         first_row = self._pair_.learning.n_rows
         order = self._opening_order(rows) if first_row == 0 else None
-        if order is None:
-            info = self._learn_in_turn(rows, weights)
-        else:
-            info = answering.restored(self._learn_in_turn(rows[order], weights[order]), order)
+        if order is not None:
+            rows[: len(order)] = rows[order]
+            weights = answering.rearranged(weights, order)
+        info = self._learn_in_turn(rows, weights)
+        if order is not None:
+            back = np.argsort(order)
+            rows[: len(order)] = rows[back]
+            density, distance = (answering.rearranged(told, back) for told in info[:2])
+            info = Info(density, distance, info.skipped_updates)
         self._watch(rows, info, first_row)
         return info.log_density
 
