@@ -84,8 +84,8 @@ def rearranged(values: Array, order: NDArray[np.intp]) -> Array:
 
 def copied(pair: Pair) -> Pair:
     """An independent copy."""
-    answer = None if pair.answering is None else incremental.with_arrays(pair.answering, np.copy)
-    return pair._replace(learning=incremental.with_arrays(pair.learning, np.copy), answering=answer)
+    answer = None if pair.answering is None else incremental.copied(pair.answering)
+    return pair._replace(learning=incremental.copied(pair.learning), answering=answer)
 
 
 def _next_copy(state: MixtureState) -> int:

@@ -11,6 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core.sweeps import sweep
+from everlearn.kernels import cells
+
 Array = NDArray[np.float64]
 
 
@@ -44,14 +47,11 @@ def nearest_power_of_two(values: Array) -> Array:
 
 def column_spread(X: Array) -> tuple[Array, Array]:
     """Standard deviation and mean of each column over its observed cells; zero where nothing varies or is seen."""
-    seen = ~np.isnan(X)
-    n = np.maximum(seen.sum(axis=0), 1)
-    size = np.max(np.where(seen, np.abs(X), 0.0), axis=0, initial=0.0)
+    counts, sizes = zip(*sweep(lambda rows: cells.column_sizes(X[rows]), X), strict=True)
+    n, size = np.maximum(np.sum(counts, axis=0), 1.0), np.max(sizes, axis=0)
     unit = nearest_power_of_two(np.where(size > 0.0, size, 1.0))
-    Z = np.where(seen, X / unit, 0.0)
-    mean = Z.sum(axis=0) / n
-    deviation = np.where(seen, Z - mean, 0.0)
-    variance = (deviation**2).sum(axis=0) / n
+    mean = np.sum(sweep(lambda rows: cells.column_sums(X[rows], 1.0 / unit), X), axis=0) / n
+    variance = np.sum(sweep(lambda rows: cells.column_squares(X[rows], 1.0 / unit, mean), X), axis=0) / n
     rounding = (1e-14 * np.abs(mean)) ** 2
     std = np.sqrt(np.where(variance > rounding, variance, 0.0))
     return std * unit, mean * unit

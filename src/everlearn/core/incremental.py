@@ -226,6 +226,11 @@ def _with_capacity(state: MixtureState, capacity: int) -> MixtureState:
     return with_arrays(state, longer)
 
 
+def copied(state: MixtureState) -> MixtureState:
+    """An independent copy, with the same room."""
+    return _with_capacity(state, len(state.counts))
+
+
 def with_arrays(state: MixtureState, change: Callable[[Array], Array]) -> MixtureState:
     """The state with each of its arrays changed in the same way."""
     means, precisions, log_dets, counts, ages = (change(array) for array in state[:5])

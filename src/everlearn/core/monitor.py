@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from everlearn.core.change import PageHinkley, settings
+from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import monitor as kernels
 
 Array = NDArray[np.float64]
@@ -69,7 +70,7 @@ def watch(
 ) -> MonitorState:
     """Take in what `learn` found on the rows of X; `log_density` becomes that of the unscaled columns, in place."""
     n = kernels.watch_rows(
-        X, log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
+        X, has_gaps(X), log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
         state.rows, state.kinds, state.values, state.n_events,
     )  # fmt: skip
     return MonitorState(*state[:5], n)

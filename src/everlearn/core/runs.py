@@ -13,6 +13,7 @@ from everlearn.core.block import Rows, learn_block
 from everlearn.core.device import HOST, LARGE, Device
 from everlearn.core.pace import Method, choose, leg, marginal_pays
 from everlearn.core.screen import Screen
+from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
 
@@ -92,7 +93,7 @@ def _learn_by(
 def outlook(rows: Rows, row: int) -> Outlook:
     """The stretches of rows with the same gaps that are long enough for a block."""
     n = len(rows.X)
-    if not kernels.has_gaps(rows.X, row, n):
+    if not has_gaps(rows.X[row:]):
         return Outlook(np.array([row]), np.array([n]), row, row, HOLD)
     gaps = np.isnan(rows.X[row:])
     changes = row + 1 + np.flatnonzero((gaps[1:] != gaps[:-1]).any(axis=1))

@@ -17,6 +17,7 @@ from everlearn.core.gaussian import LOG_2PI
 from everlearn.core.marginals import marginal
 from everlearn.core.mixture import patterns
 from everlearn.core.pace import marginal_pays
+from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
 
@@ -37,7 +38,7 @@ def ask(state: MixtureState, X: Array, log_scale: Array, *, posteriors: bool = F
     D, diagonal = X.shape[1], state.precisions.ndim == 2
     if len(X) < MIN_ROWS or diagonal:
         return _ask_singly(state, X, log_scale, posteriors)
-    if not np.isnan(X @ np.ones(D)).any():
+    if not has_gaps(X):
         return _ask_complete(state, X, log_scale, posteriors, device)
     answers = _room(state, len(X), posteriors)
     rest = []

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, validate_data
 
+from everlearn.core.sweeps import first_invalid
 from everlearn.errors import InputError, MergeError
-from everlearn.kernels.validate import first_invalid
 
 _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
@@ -201,7 +201,7 @@ class StreamEstimator(BaseEstimator):
             or not X.flags.c_contiguous
         ):
             return self._check_X_in_full(X, first)
-        if first_invalid(X, self._allow_nan) >= 0:
+        if first_invalid(X, allow_nan=self._allow_nan) >= 0:
             self._refuse_cell(X)
         return X
 
@@ -209,13 +209,13 @@ class StreamEstimator(BaseEstimator):
         if not first:
             self._check_started()
         rows = as_rows(X)
-        if first_invalid(rows, self._allow_nan) >= 0:
+        if first_invalid(rows, allow_nan=self._allow_nan) >= 0:
             self._refuse_cell(rows, column_names(X))
         validate_data(self, X, reset=first, skip_check_array=True)
         return rows
 
     def _refuse_cell(self, X: NDArray[np.float64], columns: Any = None) -> None:
-        row, column = divmod(int(first_invalid(X, self._allow_nan)), X.shape[1])
+        row, column = divmod(first_invalid(X, allow_nan=self._allow_nan), X.shape[1])
         names = getattr(self, "feature_names_in_", columns)
         name = f"{names[column]!r}" if names is not None else f"{column}"
         what = "NaN" if np.isnan(X[row, column]) else "infinity"

@@ -12,6 +12,7 @@ from everlearn.core import classes, incremental, joining
 from everlearn.core.classes import Blend, ClassShape, Common, Labelled, Views
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
 from everlearn.core.incremental import MixtureState, Settings
+from everlearn.core.sweeps import to_internal
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators import mixture_merging
 from everlearn.estimators.base import StreamEstimator
@@ -19,7 +20,6 @@ from everlearn.estimators.conditioning import LIMIT
 from everlearn.estimators.loading import expect, expect_fields, require
 from everlearn.estimators.mixture import IncrementalGaussianMixture
 from everlearn.estimators.mixture_loading import check_frame, check_state
-from everlearn.kernels.mixture import to_internal
 from everlearn.kernels.reservoir import reservoir_slots
 
 Array = NDArray[np.float64]

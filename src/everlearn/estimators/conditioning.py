@@ -11,10 +11,10 @@ from sklearn.utils import check_random_state
 from everlearn.core import asking, conditional
 from everlearn.core.conditional import ConditionalMixture
 from everlearn.core.incremental import MixtureState
+from everlearn.core.sweeps import to_internal
 from everlearn.errors import InputError
 from everlearn.estimators.base import as_rows, column_names
 from everlearn.estimators.columns import Indices, column_numbers
-from everlearn.kernels.mixture import to_internal
 
 if TYPE_CHECKING:
     from everlearn.estimators.mixture import Constants

@@ -19,12 +19,12 @@ from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
 from everlearn.core.incremental import Info, MixtureState, Settings
 from everlearn.core.monitor import Event
 from everlearn.core.single import SINGLE
+from everlearn.core.sweeps import to_internal
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
 from everlearn.estimators.mixture_loading import check_mixture
 from everlearn.estimators.mixture_merging import merged
-from everlearn.kernels.mixture import to_internal
 from everlearn.kernels.monitor import sample_rows
 
 Array = NDArray[np.float64]

@@ -13,11 +13,11 @@ from everlearn.core import incremental, scoring
 from everlearn.core import mixture as mixtures
 from everlearn.core.device import HOST, Device
 from everlearn.core.incremental import MixtureState
+from everlearn.core.sweeps import to_internal
 from everlearn.core.torch_device import torch_device
 from everlearn.errors import InputError
 from everlearn.estimators.conditioning import LIMIT as LIMIT
 from everlearn.estimators.conditioning import MixtureConditioning
-from everlearn.kernels.mixture import to_internal
 
 if TYPE_CHECKING:
     from everlearn.estimators.mixture import Constants

@@ -17,11 +17,11 @@ from everlearn.core.constraint import NaturalConstraint, OnChange, Reference
 from everlearn.core.online_em import Settings, State
 from everlearn.core.ppca import Part
 from everlearn.core.schedules import PowerSchedule, as_schedule
+from everlearn.core.sweeps import to_internal
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.loading import expect, expect_fields, require
 from everlearn.estimators.ppca_face import LIMIT, Answer, answer_from, scale_of
 from everlearn.estimators.ppca_merge import MergesPPCA
-from everlearn.kernels.mixture import to_internal
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_array
 from everlearn.core import ppca
 from everlearn.core.frame import nearest_power_of_two
 from everlearn.core.ppca import Axes, Ready
+from everlearn.core.sweeps import to_internal
 from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
-from everlearn.kernels.mixture import to_internal
 
 Array = NDArray[np.float64]
 

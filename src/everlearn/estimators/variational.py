@@ -14,11 +14,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.core import forgetting as memories
 from everlearn.core import online_em, ppca, variational
 from everlearn.core.ppca import PPCA
+from everlearn.core.sweeps import to_internal
 from everlearn.core.variational import PaperState, Posterior, Settings, State
 from everlearn.errors import InputError
 from everlearn.estimators.ppca_face import LIMIT, Answer, answer_from, scale_of
 from everlearn.estimators.variational_values import VariationalValues
-from everlearn.kernels.mixture import to_internal
 
 Array = NDArray[np.float64]
 

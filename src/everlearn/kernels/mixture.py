@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from everlearn.kernels.cells import has_gaps
 from everlearn.kernels.distance import count_observed, log_height, measure, normalise, total, weigh
 from everlearn.kernels.gaps import (
     LANE_GAPS,
@@ -215,15 +216,6 @@ def shrink_bounds(weight, forgetting, posterior, counts, d2, n, shrink, changed)
 
 
 @kernel
-def has_gaps(X, start, stop):
-    """Whether some row has a column that is not observed."""
-    gaps = False
-    for t in range(start, stop):
-        gaps = gaps or count_observed(X[t]) < X.shape[1]
-    return gaps
-
-
-@kernel
 def make_scratch(capacity, D, gaps):
     """Room for the work on one row; for the work on gaps only if there are some."""
     m = D if gaps else 0
@@ -323,7 +315,7 @@ def learn_rows(
     Returns (next row, components, status, skipped updates); a status other than DONE leaves the next row untouched for
     the caller.
     """
-    scratch = make_scratch(means.shape[0], means.shape[1], has_gaps(X, start, stop))
+    scratch = make_scratch(means.shape[0], means.shape[1], has_gaps(X[start:stop]))
     after, n, status, skipped, _ = learn_loop(
         X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
         paper, forgetting, min_age, min_count, log_density, distance, np.empty((1, 0)), np.empty(0, np.bool_), scratch,
@@ -359,7 +351,7 @@ def ask_rows(X, means, precisions, log_dets, counts, n, log_scale, log_density, 
     Densities are those of the data before column a was divided by exp(log_scale[a]); posteriors are written for the
     rows that `posterior` has.
     """
-    s = make_scratch(n, means.shape[1], has_gaps(X, 0, X.shape[0]))
+    s = make_scratch(n, means.shape[1], has_gaps(X))
     log_total = np.log(total(counts, n))
     nothing = np.empty(0)
     for t in range(X.shape[0]):
@@ -372,18 +364,3 @@ def ask_rows(X, means, precisions, log_dets, counts, n, log_scale, log_density, 
         if t < posterior.shape[0]:
             for j in range(n):
                 posterior[t, j] = s.posterior[j]
-
-
-@kernel
-def to_internal(X, inverse_scale, limit):
-    """X times the inverse scale of each column, kept within +-limit so that squares stay finite."""
-    out = np.empty_like(X)
-    for t in range(X.shape[0]):
-        for a in range(X.shape[1]):
-            value = X[t, a] * inverse_scale[a]
-            if value > limit:
-                value = limit
-            elif value < -limit:
-                value = -limit
-            out[t, a] = value
-    return out

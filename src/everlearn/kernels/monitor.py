@@ -32,17 +32,18 @@ def observed_part(x, log_scale):
 
 @kernel
 def watch_rows(
-    X, log_density, distance, log_scale, alarm, first_row, totals, memory, detector, rows, kinds, values, n_events
-):
+    X, gaps, log_density, distance, log_scale, alarm, first_row, totals, memory, detector, rows, kinds, values, n_events
+):  # fmt: skip
     """Turn densities into those of the unscaled columns, add them up, and record novelties and changes.
 
-    `alarm[d]` is the squared distance from which a row with d observed columns is a novelty; `totals` holds the number
-    of rows and the sum of their log-densities; `memory` and `detector` belong to the Page-Hinkley test.
+    `gaps` is whether X has any; `alarm[d]` is the squared distance from which a row with d observed columns is a
+    novelty; `totals` holds the number of rows and the sum of their log-densities; `memory` and `detector` belong to the
+    Page-Hinkley test.
     """
     whole = np.sum(log_scale)
     for t in range(X.shape[0]):
         observed, share = X.shape[1], whole
-        if np.isnan(np.sum(X[t])):
+        if gaps and np.isnan(np.sum(X[t])):
             observed, share = observed_part(X[t], log_scale)
         log_density[t] -= share
         if observed == 0 or np.isnan(log_density[t]):

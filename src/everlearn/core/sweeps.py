@@ -1,0 +1,47 @@
+"""Passes over the cells of many rows, in parts that go to several cores. The answers do not depend on their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.kernels import cells
+from everlearn.kernels.jit import CORES
+
+Array = NDArray[np.float64]
+Answer = TypeVar("Answer")
+
+# Numbers in a part (8 MiB): a millisecond's work.
+PART = 2**20
+
+
+def sweep(work: Callable[[slice], Answer], X: Array) -> list[Answer]:
+    """Do `work` on consecutive rows, part by part, and give its answers in their order."""
+    if X.size <= PART:
+        return [work(slice(0, len(X)))]
+    step = max(1, PART // X.shape[1])
+    parts = [slice(start, start + step) for start in range(0, len(X), step)]
+    with ThreadPoolExecutor(min(CORES, len(parts))) as pool:
+        return list(pool.map(work, parts))
+
+
+def first_invalid(X: Array, *, allow_nan: bool) -> int:
+    """Flat index of the first infinite (or, unless allowed, NaN) cell of X, -1 when there is none."""
+    found = sweep(lambda rows: (rows.start, cells.first_invalid(X[rows], allow_nan)), X)
+    return next((start * X.shape[1] + cell for start, cell in found if cell >= 0), -1)
+
+
+def has_gaps(X: Array) -> bool:
+    """Whether some cell is NaN."""
+    return any(sweep(lambda rows: cells.has_gaps(X[rows]), X))
+
+
+def to_internal(X: Array, inverse_scale: Array, limit: float) -> Array:
+    """X times the inverse scale of each column, kept within +-limit so that squares stay finite."""
+    out = np.empty_like(X)
+    sweep(lambda rows: cells.rescale(X[rows], inverse_scale, limit, out[rows]), X)
+    return out
