@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlearn.core import sweeps
+from everlearn.core import sweeps, threads
 from everlearn.core.frame import column_spread
 
 
@@ -42,7 +42,10 @@ def test_rows_are_scaled_and_kept_within_limits():
     X = table()
     X[3, 2], X[5, 1], X[30, 6] = np.nan, 1e300, -1e300
     scale = np.arange(1.0, 8.0)
-    np.testing.assert_array_equal(sweeps.to_internal(X, scale, 1e5), np.clip(X * scale, -1e5, 1e5))
+    rows, gaps = sweeps.to_internal_with_gaps(X, scale, 1e5)
+    np.testing.assert_array_equal(rows, np.clip(X * scale, -1e5, 1e5))
+    assert gaps
+    assert not sweeps.to_internal_with_gaps(X[6:], scale, 1e5)[1]
 
 
 @pytest.mark.usefixtures("parts")
@@ -66,6 +69,6 @@ def test_answers_do_not_depend_on_the_number_of_cores(monkeypatch):
     X = table(1, 500)
     found = []
     for cores in (1, 5):
-        monkeypatch.setattr(sweeps, "CORES", cores)
+        monkeypatch.setattr(threads, "available", lambda cores=cores: cores)
         found.append(column_spread(X))
     np.testing.assert_array_equal(*found)

@@ -103,10 +103,15 @@ def renewed(pair: Pair, settings: PairSettings) -> Pair:
     return Pair(state, copy, _next_copy(state), pair.primed)
 
 
-def learn(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST) -> tuple[Pair, Info]:
-    """Learn the rows of X in order; `Info` is what they were to the mixture that answers. The pair is used up."""
+def learn(
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST, *, gaps: bool = True
+) -> tuple[Pair, Info]:
+    """Learn the rows of X, which may have gaps, in order. The pair is used up.
+
+    `Info` is what the rows were to the mixture that answers.
+    """
     if not settings.copying:
-        state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
+        state, info = incremental.learn(pair.learning, X, weights, settings.learning, device, gaps=gaps)
         return pair._replace(learning=state), info
     if len(X) < pair.next_copy - pair.learning.n_rows:
         return _learn_both(pair, X, weights, settings, device)
@@ -114,7 +119,7 @@ def learn(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: 
     row = 0
     while row < len(X):
         stop = min(len(X), row + max(1, pair.next_copy - pair.learning.n_rows))
-        pair, info = _learn_both(pair, X[row:stop], weights[row:stop], settings, device)
+        pair, info = _learn_both(pair, X[row:stop], weights[row:stop], settings, device, gaps)
         parts.append(info)
         if pair.learning.n_rows >= pair.next_copy:
             pair = renewed(pair, settings)
@@ -122,11 +127,13 @@ def learn(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: 
     return pair, parts[0] if len(parts) == 1 else _joined(parts)
 
 
-def _learn_both(pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device) -> tuple[Pair, Info]:
-    state, info = incremental.learn(pair.learning, X, weights, settings.learning, device)
+def _learn_both(
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device, gaps: bool
+) -> tuple[Pair, Info]:
+    state, info = incremental.learn(pair.learning, X, weights, settings.learning, device, gaps=gaps)
     copy = pair.answering
     if copy is not None:
-        copy, info = incremental.learn(copy, X, weights, settings.answering, device)
+        copy, info = incremental.learn(copy, X, weights, settings.answering, device, gaps=gaps)
     return Pair(state, copy, pair.next_copy, pair.primed), info
 
 

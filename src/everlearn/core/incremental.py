@@ -96,15 +96,16 @@ def is_diagonal(state: MixtureState) -> bool:
 
 
 def learn(
-    state: MixtureState, X: Array, weights: Array, settings: Settings, device: Device = HOST
+    state: MixtureState, X: Array, weights: Array, settings: Settings, device: Device = HOST, *, gaps: bool = True
 ) -> tuple[MixtureState, Info]:
-    """Learn the rows of X in order. The arrays of `state` are used up: go on with those of the result.
+    """Learn the rows of X, which may have gaps, in order. The arrays of `state` are used up: go on with the result's.
 
     Rows are taken one by one or in blocks, whichever is cheaper; the answers are the same up to rounding.
     """
     n = len(X)
     rows = Rows(X, weights, np.empty(n), np.empty(n))
-    view, skipped, row = None, 0, 0
+    view = None if gaps or n < runs.MIN_ROWS else runs.unbroken(0, n)
+    skipped, row = 0, 0
     while row < n:
         stop, thresholds = _next_stretch(state, settings, row, n)
         state, (row, status, invalid), view = runs.learn_some(

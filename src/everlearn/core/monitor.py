@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from everlearn.core.change import PageHinkley, settings
-from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import monitor as kernels
 
 Array = NDArray[np.float64]
@@ -67,10 +66,14 @@ def watch(
     log_scale: Array,
     alarm: Array,
     detector: Array,
+    gaps: bool = True,
 ) -> MonitorState:
-    """Take in what `learn` found on the rows of X; `log_density` becomes that of the unscaled columns, in place."""
+    """Take in what `learn` found on the rows of X; `log_density` becomes that of the unscaled columns, in place.
+
+    `gaps` is whether X may have some.
+    """
     n = kernels.watch_rows(
-        X, has_gaps(X), log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
+        X, gaps, log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
         state.rows, state.kinds, state.values, state.n_events,
     )  # fmt: skip
     return MonitorState(*state[:5], n)

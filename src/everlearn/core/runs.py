@@ -94,12 +94,17 @@ def outlook(rows: Rows, row: int) -> Outlook:
     """The stretches of rows with the same gaps that are long enough for a block."""
     n = len(rows.X)
     if not has_gaps(rows.X[row:]):
-        return Outlook(np.array([row]), np.array([n]), row, row, HOLD)
+        return unbroken(row, n)
     gaps = np.isnan(rows.X[row:])
     changes = row + 1 + np.flatnonzero((gaps[1:] != gaps[:-1]).any(axis=1))
     ends = np.concatenate([[row], changes, [n]])
     long = np.diff(ends) >= MIN_ROWS
     return Outlook(ends[:-1][long], ends[1:][long], row, row, HOLD)
+
+
+def unbroken(start: int, stop: int) -> Outlook:
+    """The outlook on rows without gaps."""
+    return Outlook(np.array([start]), np.array([stop]), start, start, HOLD)
 
 
 def _method(view: Outlook, rows: Rows, row: int, stop: int, K: int, device: Device) -> tuple[Method, int]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.core import threads
 from everlearn.kernels import cells
-from everlearn.kernels.jit import CORES
 
 Array = NDArray[np.float64]
 Answer = TypeVar("Answer")
@@ -24,9 +23,7 @@ def sweep(work: Callable[[slice], Answer], X: Array) -> list[Answer]:
     if X.size <= PART:
         return [work(slice(0, len(X)))]
     step = max(1, PART // X.shape[1])
-    parts = [slice(start, start + step) for start in range(0, len(X), step)]
-    with ThreadPoolExecutor(min(CORES, len(parts))) as pool:
-        return list(pool.map(work, parts))
+    return threads.each(work, [slice(start, start + step) for start in range(0, len(X), step)])
 
 
 def first_invalid(X: Array, *, allow_nan: bool) -> int:
@@ -42,6 +39,11 @@ def has_gaps(X: Array) -> bool:
 
 def to_internal(X: Array, inverse_scale: Array, limit: float) -> Array:
     """X times the inverse scale of each column, kept within +-limit so that squares stay finite."""
+    return to_internal_with_gaps(X, inverse_scale, limit)[0]
+
+
+def to_internal_with_gaps(X: Array, inverse_scale: Array, limit: float) -> tuple[Array, bool]:
+    """The same, and whether some cell is NaN."""
     out = np.empty_like(X)
-    sweep(lambda rows: cells.rescale(X[rows], inverse_scale, limit, out[rows]), X)
-    return out
+    gaps = sweep(lambda rows: cells.rescale(X[rows], inverse_scale, limit, out[rows]), X)
+    return out, any(gaps)

@@ -21,7 +21,7 @@ AHEAD = 3
 # E and Y of a block hold at most so many numbers each (512 MiB): components beyond are taken in further stacks.
 STACK_NUMBERS = 2**26
 # Rows in a block of a component that is alone, whose recursion takes place on the device.
-ALONE_ROWS = 512
+ALONE_ROWS = 1024
 
 
 class TorchMatrices(NamedTuple):

@@ -19,7 +19,7 @@ from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
 from everlearn.core.incremental import Info, MixtureState, Settings
 from everlearn.core.monitor import Event
 from everlearn.core.single import SINGLE
-from everlearn.core.sweeps import to_internal
+from everlearn.core.sweeps import to_internal, to_internal_with_gaps
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
@@ -417,19 +417,19 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         return np.concatenate([warmup.rows, X[taken:]]), np.concatenate([warmup.weights, weights[taken:]])
 
     def _learn_settled(self, X: Array, weights: Array) -> Array:
-        rows = to_internal(X, self._constants_.inverse_scale, LIMIT)
+        rows, gaps = to_internal_with_gaps(X, self._constants_.inverse_scale, LIMIT)
         first_row = self._pair_.learning.n_rows
-        order = self._opening_order(rows) if first_row == 0 else None
+        order = self._opening_order(rows) if gaps and first_row == 0 else None
         if order is not None:
             rows[: len(order)] = rows[order]
             weights = answering.rearranged(weights, order)
-        info = self._learn_in_turn(rows, weights)
+        info = self._learn_in_turn(rows, weights, gaps)
         if order is not None:
             back = np.argsort(order)
             rows[: len(order)] = rows[back]
             density, distance = (answering.rearranged(told, back) for told in info[:2])
             info = Info(density, distance, info.skipped_updates)
-        self._watch(rows, info, first_row)
+        self._watch(rows, info, first_row, gaps)
         return info.log_density
 
     def _opening_order(self, rows: Array) -> NDArray[np.intp] | None:
@@ -438,25 +438,25 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             return None
         return answering.opening_order(rows, self._warmup_rows(rows.shape[1]))
 
-    def _learn_in_turn(self, rows: Array, weights: Array) -> Info:
+    def _learn_in_turn(self, rows: Array, weights: Array, gaps: bool) -> Info:
         settings = self._constants_.settings
         if self._bank_ is None:
-            self._pair_, info = self._learn_on_device(rows, weights, settings)
+            self._pair_, info = self._learn_on_device(rows, weights, settings, gaps)
             return info
         n_rows = self._pair_.learning.n_rows + len(rows)
         self._bank_, info = adaptive.learn(self._bank_, rows, weights, settings.learning)
         self._pair_ = self._pair_._replace(learning=adaptive.answering(self._bank_)._replace(n_rows=n_rows))
         return info
 
-    def _learn_on_device(self, rows: Array, weights: Array, settings: PairSettings) -> tuple[Pair, Info]:
+    def _learn_on_device(self, rows: Array, weights: Array, settings: PairSettings, gaps: bool) -> tuple[Pair, Info]:
         """Learn where `device` says. A device can fail in the middle, for want of memory: then nothing is learned."""
         device = self._device()
         if device is HOST:
             here = SINGLE if self.dtype == "float32" else HOST
-            return answering.learn(self._pair_, rows, weights, settings, here)
+            return answering.learn(self._pair_, rows, weights, settings, here, gaps=gaps)
         spare = answering.copied(self._pair_)
         try:
-            return answering.learn(self._pair_, rows, weights, settings, device)
+            return answering.learn(self._pair_, rows, weights, settings, device, gaps=gaps)
         except RuntimeError as error:
             self._pair_ = spare
             raise InputError(
@@ -464,11 +464,12 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
                 "smaller max_components or smaller batches need less of its memory; device=None needs none."
             ) from error
 
-    def _watch(self, rows: Array, info: Info, first_row: int) -> None:
+    def _watch(self, rows: Array, info: Info, first_row: int, gaps: bool) -> None:
         constants = self._constants_
         self._monitor_ = monitor.watch(
             self._monitor_, rows, info.log_density, info.distance,
             first_row=first_row, log_scale=constants.log_scale, alarm=constants.alarm, detector=constants.detector,
+            gaps=gaps,
         )  # fmt: skip
         if self.second_look:
             self._sampled_ = sample_rows(rows, self._sample_, self._sampled_)

@@ -32,13 +32,16 @@ def has_gaps(X):
 
 @kernel
 def rescale(X, inverse_scale, limit, out):
-    """X times the inverse scale of each column, kept within +-limit."""
+    """X times the inverse scale of each column, kept within +-limit; returns whether some cell is NaN."""
+    gaps = 0
     for t in range(X.shape[0]):
         x, row = X[t], out[t]
         for a in range(x.shape[0]):
             value = x[a] * inverse_scale[a]
             value = limit if value > limit else value
             row[a] = -limit if value < -limit else value
+            gaps += np.isnan(value)
+    return gaps > 0
 
 
 @kernel

@@ -20,10 +20,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 
-# Cores for this process; the environment variable NUMBA_NUM_THREADS, which joblib sets for its workers, says how many.
-CORES: int = numba.config.NUMBA_NUM_THREADS
-
-
 @functools.cache
 def _sources(path: Path) -> frozenset[Path]:
     """A kernel file and the files of its folder that it imports, directly or not."""
