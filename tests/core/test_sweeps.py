@@ -64,6 +64,15 @@ def test_spread_of_the_columns(size):
     assert std[4] == mean[4] == 0.0
 
 
+def test_parts_are_all_rows_of_an_array_of_any_shape(monkeypatch):
+    monkeypatch.setattr(sweeps, "PART", 100)
+    A = np.empty((7, 9, 9))
+    assert sweeps.sweep(lambda rows: rows, A) == [slice(j, j + 1) for j in range(7)]
+    assert sweeps.sweep(lambda rows: rows, A[:, 0, 0]) == [slice(0, 7)]
+    monkeypatch.setattr(sweeps, "PART", 300)
+    assert sweeps.sweep(lambda rows: rows, A) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+
+
 def test_answers_do_not_depend_on_the_number_of_cores(monkeypatch):
     monkeypatch.setattr(sweeps, "PART", 100)
     X = table(1, 500)

@@ -159,6 +159,20 @@ def test_a_device_that_fails_leaves_the_model_as_it_was(monkeypatch):
 
 
 @needs_torch
+def test_a_device_that_fails_to_score(monkeypatch):
+    X = clusters(np.random.default_rng(5), 100, 120, 1)
+    model = IncrementalGaussianMixture(beta=0.0, device="cpu").fit(X)
+
+    def fail(self, *args):
+        raise RuntimeError("CUDA out of memory.\nTried to allocate more.")
+
+    monkeypatch.setattr(torch_device.TorchDevice, "project", fail)
+    for ask in (model.score_samples, model.novelty, model.predict_proba):
+        with pytest.raises(InputError, match=r"device='cpu' failed \(CUDA out of memory\.\).*smaller batches"):
+            ask(X)
+
+
+@needs_torch
 @pytest.mark.parametrize("name", ["cuda:99", "abacus", "meta:"])
 def test_a_device_that_is_not_there(name):
     with pytest.raises(InputError, match=f"device='{name}' cannot be used here.*torch finds cpu"):

@@ -23,6 +23,7 @@ from everlearn.core.merging import prior_counted_once
 from everlearn.core.mixture import Mixture, log_joint
 from everlearn.core.reduction import Greedy, reduce_greedy
 from everlearn.core.scoring import ask
+from everlearn.core.sweeps import sweep
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal
 
@@ -220,8 +221,8 @@ def from_components(
 
 def _with_capacity(state: MixtureState, capacity: int) -> MixtureState:
     def longer(array: Array) -> Array:
-        out = np.zeros((capacity, *array.shape[1:]))
-        out[: state.n_components] = array[: state.n_components]
+        out, used = np.zeros((capacity, *array.shape[1:])), array[: state.n_components]
+        sweep(lambda part: np.copyto(out[part], used[part]), used)
         return out
 
     return with_arrays(state, longer)

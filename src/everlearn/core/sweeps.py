@@ -22,8 +22,8 @@ def sweep(work: Callable[[slice], Answer], X: Array) -> list[Answer]:
     """Do `work` on consecutive rows, part by part, and give its answers in their order."""
     if X.size <= PART:
         return [work(slice(0, len(X)))]
-    step = max(1, PART // X.shape[1])
-    return threads.each(work, [slice(start, start + step) for start in range(0, len(X), step)])
+    n, step = len(X), max(1, PART * len(X) // X.size)
+    return threads.each(work, [slice(start, min(start + step, n)) for start in range(0, n, step)])
 
 
 def first_invalid(X: Array, *, allow_nan: bool) -> int:

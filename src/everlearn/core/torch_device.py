@@ -21,7 +21,7 @@ AHEAD = 3
 # E and Y of a block hold at most so many numbers each (512 MiB): components beyond are taken in further stacks.
 STACK_NUMBERS = 2**26
 # Rows in a block of a component that is alone, whose recursion takes place on the device.
-ALONE_ROWS = 1024
+ALONE_ROWS = 2048
 
 
 class TorchMatrices(NamedTuple):
@@ -220,6 +220,14 @@ def _chunks(matrices: Array) -> list[slice]:
 def torch_device(name: str) -> TorchDevice:
     """The device of torch's with this name, such as "cuda", "cuda:1" or "cpu"."""
     return TorchDevice(name)
+
+
+def device_failure(name: str | None, error: RuntimeError) -> InputError:
+    """What to tell of a device that failed in the middle, most likely for want of memory."""
+    return InputError(
+        f"device={name!r} failed ({str(error).splitlines()[0]}). The model is as it was before the call. A smaller "
+        "max_components or smaller batches need less of its memory; device=None needs none."
+    )
 
 
 def _find(torch: Any, name: str) -> Any:

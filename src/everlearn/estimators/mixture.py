@@ -20,6 +20,7 @@ from everlearn.core.incremental import Info, MixtureState, Settings
 from everlearn.core.monitor import Event
 from everlearn.core.single import SINGLE
 from everlearn.core.sweeps import to_internal, to_internal_with_gaps
+from everlearn.core.torch_device import device_failure
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
@@ -459,10 +460,7 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             return answering.learn(self._pair_, rows, weights, settings, device, gaps=gaps)
         except RuntimeError as error:
             self._pair_ = spare
-            raise InputError(
-                f"device={self.device!r} failed ({str(error).splitlines()[0]}). Nothing of this batch was learned. A "
-                "smaller max_components or smaller batches need less of its memory; device=None needs none."
-            ) from error
+            raise device_failure(self.device, error) from error
 
     def _watch(self, rows: Array, info: Info, first_row: int, gaps: bool) -> None:
         constants = self._constants_

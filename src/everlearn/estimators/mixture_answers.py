@@ -14,7 +14,7 @@ from everlearn.core import mixture as mixtures
 from everlearn.core.device import HOST, Device
 from everlearn.core.incremental import MixtureState
 from everlearn.core.sweeps import to_internal
-from everlearn.core.torch_device import torch_device
+from everlearn.core.torch_device import device_failure, torch_device
 from everlearn.errors import InputError
 from everlearn.estimators.conditioning import LIMIT as LIMIT
 from everlearn.estimators.conditioning import MixtureConditioning
@@ -54,7 +54,7 @@ class MixtureAnswers(MixtureConditioning):
             Log-densities.
         """
         rows, state, constants = self._question(X)
-        return scoring.ask(state, rows, constants.log_scale, device=self._device())[0]
+        return self._ask(state, rows, constants)[0]
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Mean log-density of the rows.
@@ -90,13 +90,25 @@ class MixtureAnswers(MixtureConditioning):
             p-values; 1 for a row without any observed column.
         """
         rows, state, constants = self._question(X)
-        distance = scoring.ask(state, rows, constants.log_scale, device=self._device())[1]
+        distance = self._ask(state, rows, constants)[1]
         observed = (~np.isnan(rows)).sum(axis=1)
         p_values: Array = np.where(observed > 0, chdtrc(np.maximum(observed, 1), np.maximum(distance, 0.0)), 1.0)
         return p_values
 
     def _device(self) -> Device:
         return HOST if self.device is None else torch_device(self.device)
+
+    def _ask(
+        self, state: MixtureState, rows: Array, constants: Constants, *, posteriors: bool = False
+    ) -> tuple[Array, Array, Array]:
+        """Log-densities, squared distances and posteriors, worked out where `device` says."""
+        device = self._device()
+        try:
+            return scoring.ask(state, rows, constants.log_scale, posteriors=posteriors, device=device)
+        except RuntimeError as error:
+            if device is HOST:
+                raise
+            raise device_failure(self.device, error) from error
 
     def _question(self, X: ArrayLike) -> tuple[Array, MixtureState, Constants]:
         self._check_started()
@@ -123,7 +135,7 @@ class MixtureAnswers(MixtureConditioning):
         rows = self._check_X(X)
         state, constants = self._readout()
         rows = to_internal(rows, constants.inverse_scale, LIMIT)
-        return scoring.ask(state, rows, constants.log_scale, posteriors=True, device=self._device())[2]
+        return self._ask(state, rows, constants, posteriors=True)[2]
 
     def predict(self, X: ArrayLike) -> NDArray[np.intp]:
         """Component with the highest posterior probability for each row.
