@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--device cuda] [--output benchmarks/results/gpu.md]
 
-Times are of one pass of `partial_fit` over rows in memory, after one over a few rows that compiles: the first such pass,
-in which the libraries set up their memory and threads, and the best of the next three.
+Times are of one pass of `partial_fit` over rows in memory, after one over a few rows that compiles. In the first pass
+the libraries set up memory and threads; 'one pass' is the best of those after it.
 """
 
 import argparse
