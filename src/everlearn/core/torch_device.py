@@ -224,8 +224,9 @@ def torch_device(name: str) -> TorchDevice:
 
 def device_failure(name: str | None, error: RuntimeError) -> InputError:
     """What to tell of a device that failed in the middle, most likely for want of memory."""
+    reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
     return InputError(
-        f"device={name!r} failed ({str(error).splitlines()[0]}). The model is as it was before the call. A smaller "
+        f"device={name!r} failed ({reason}). The model is as it was before the call. A smaller "
         "max_components or smaller batches need less of its memory; device=None needs none."
     )
 
