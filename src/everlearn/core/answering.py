@@ -114,7 +114,7 @@ def learn(
         state, info = incremental.learn(pair.learning, X, weights, settings.learning, device, gaps=gaps)
         return pair._replace(learning=state), info
     if len(X) < pair.next_copy - pair.learning.n_rows:
-        return _learn_both(pair, X, weights, settings, device)
+        return _learn_both(pair, X, weights, settings, device, gaps)
     parts = []
     row = 0
     while row < len(X):

@@ -1,4 +1,7 @@
-"""Passes over the cells of many rows, in parts that go to several cores. The answers do not depend on their number."""
+"""Passes over the cells of many rows, in parts that go to several cores. The answers do not depend on their number.
+
+Few rows, of which there may be a million batches, go to the kernel without detours.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ def sweep(work: Callable[[slice], Answer], X: Array) -> list[Answer]:
 
 def first_invalid(X: Array, *, allow_nan: bool) -> int:
     """Flat index of the first infinite (or, unless allowed, NaN) cell of X, -1 when there is none."""
+    if X.size <= PART:
+        return int(cells.first_invalid(X, allow_nan))
     found = sweep(lambda rows: (rows.start, cells.first_invalid(X[rows], allow_nan)), X)
     return next((start * X.shape[1] + cell for start, cell in found if cell >= 0), -1)
 
@@ -45,5 +50,7 @@ def to_internal(X: Array, inverse_scale: Array, limit: float) -> Array:
 def to_internal_with_gaps(X: Array, inverse_scale: Array, limit: float) -> tuple[Array, bool]:
     """The same, and whether some cell is NaN."""
     out = np.empty_like(X)
+    if X.size <= PART:
+        return out, cells.rescale(X, inverse_scale, limit, out)
     gaps = sweep(lambda rows: cells.rescale(X[rows], inverse_scale, limit, out[rows]), X)
     return out, any(gaps)
