@@ -361,8 +361,9 @@ def page_hinkley(values, drift, threshold, min_rows, limit):
             drop = max(0.0, drop - (value - mean) / std - drift)
         if drop > threshold:
             fired.append(t)
-            kept, drop, value = [], 0.0, values[t]
-        kept.append(value)
+            kept, drop = [], 0.0
+        else:
+            kept.append(value)
     return fired
 
 

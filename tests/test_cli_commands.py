@@ -124,6 +124,8 @@ def test_ask(run):
         (["--given", "rpm=inf"], "write column=value"),
         (["--given", "speed=3"], "speed"),
         (["--given", "rpm=3", "--predict", "rpm"], "share a column"),
+        (["--given", "rpm=3,torque=1,temp=2"], "nothing is left to ask for"),
+        (["--given", "rpm=3,rpm=4"], "'rpm' twice"),
     ],
 )
 def test_questions_that_cannot_be_asked(run, arguments, message):
@@ -169,6 +171,34 @@ def test_models_with_a_target(run):
     assert np.corrcoef(found["prediction"], X[:, 1])[0, 1] > 0.9
     assert "cannot fill gaps" in run("impute", "r.evl", "rows.csv", status=1)
     assert "--alarm needs" in run("score", "r.evl", "rows.csv", "--alarm", 0.1, status=1)
+    assert "only a mixture or a PPCA" in " ".join(run("ask", "r.evl", "--predict", "torque", status=1).split())
+    refused = run("learn", "parts.csv", "--model", "regressor", "--target", "kind", status=1)
+    assert "'kind' of parts.csv holds text" in " ".join(refused.split())
+    assert "needs --target" in run("learn", "rows.csv", "--start", "r.evl", status=2)
+    assert "--target is for" in run("learn", "rows.csv", "--start", "m.evl", "--target", "temp", status=2)
+
+
+def test_a_model_goes_on_with_its_own_columns(run):
+    write("more.csv", X[:, [2, 0, 1]], ["temp", "rpm", "torque"])
+    run("learn", "more.csv", "--start", "m.evl", "--model-file", "again.evl", "--quiet")
+    again = everlearn.load("again.evl")
+    assert list(again.feature_names_in_) == NAMES
+    assert again.n_samples_seen_ == 1600
+    write("lacking.csv", X[:, :2], ["rpm", "torque"])
+    assert "no column 'temp'" in run("learn", "lacking.csv", "--start", "m.evl", status=1)
+    refused = run("learn", "rows.csv", "--start", "m.evl", "--columns", "rpm,temp", status=1)
+    assert "has the columns rpm, torque, temp; the stream has rpm, temp" in " ".join(refused.split())
+    everlearn.save(everlearn.OnlinePPCA(1).fit(X), "nameless.evl")
+    refused = run("learn", "lacking.csv", "--start", "nameless.evl", status=1)
+    assert "has 3 columns; the stream has rpm, torque" in " ".join(refused.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["learn", "rows.csv", "--scores"], ["score", "m.evl", "rows.csv", "-o"], ["impute", "m.evl", "rows.csv", "-o"]],
+)
+def test_folders_that_are_not_there_are_named(run, arguments):
+    assert "There is no folder" in run(*arguments, "absent/x.csv", status=1)
 
 
 def test_a_run_goes_on_where_it_was(run):

@@ -66,6 +66,17 @@ def test_a_rise_and_a_single_outlier_are_no_change():
     assert not fired.any()
 
 
+@pytest.mark.parametrize("seed", range(5, 13))
+def test_an_outlier_that_signals_does_not_hide_what_comes_later(seed):
+    """Three outliers are taken for a change; the real one afterwards must be found as soon as without them."""
+    values = np.random.default_rng(seed).normal(size=600)
+    values[200:203] = -5000.0
+    values[400:] -= 3.0
+    _, fired = change.detect(PageHinkley(), ChangeState(), values)
+    assert fired[202]
+    assert fired[400:410].any()
+
+
 def test_constant_values_are_no_change_until_they_drop():
     values = np.concatenate([np.ones(100), -np.ones(100)])
     _, fired = change.detect(PageHinkley(), ChangeState(), values)

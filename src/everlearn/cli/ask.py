@@ -44,6 +44,8 @@ def command(
         model._check_started()
         known = _values(given)
         targets = names_in(predict) or [column for column in column_names(model) if column not in known]
+        if not targets:
+            raise InputError("--given fixes every column of the model, and nothing is left to ask for.")
         curves = [curve(model, known, target, coverage=coverage) for target in targets]
     if as_json:
         answers = {c.column: {"mean": c.mean, "std": c.std, "low": c.low, "high": c.high} for c in curves}
@@ -62,6 +64,8 @@ def _values(given: tuple[str, ...]) -> dict[str, float]:
             equals = ""
         if not equals or not math.isfinite(value):
             raise InputError(f"--given {part}: write column=value with a number, for example --given rpm=900.")
+        if name.strip() in values:
+            raise InputError(f"--given names {name.strip()!r} twice.")
         values[name.strip()] = value
     return values
 

@@ -49,6 +49,12 @@ def check_place(path: str | None, option: str, what: str) -> None:
         raise click.ClickException(f"The folder {folder} cannot be written to. Choose another place for {option}.")
 
 
+def check_output(where: str, option: str, what: str) -> None:
+    """The same for what may also go to a broker, or to standard output."""
+    if where != "-" and "://" not in where:
+        check_place(where, option, what)
+
+
 def names_in(options: tuple[str, ...]) -> list[str] | None:
     """Names of a repeated option, each of which may hold several with commas between them."""
     names = [name.strip() for option in options for name in option.split(",") if name.strip()]

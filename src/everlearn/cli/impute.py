@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from everlearn.cli.common import errors_explained, load_model, rows_from, say_bad_rows
+from everlearn.cli.common import check_output, errors_explained, load_model, rows_from, say_bad_rows
 from everlearn.errors import InputError
 from everlearn.streams.questions import column_names
 from everlearn.streams.sinks import open_sink
@@ -31,9 +31,10 @@ Examples:
 def command(model_file: str, sources: tuple[str, ...], output: str, name: str | None, std: bool) -> None:
     """Fill the gaps in the rows of files with their expectation under a model."""
     with errors_explained():
+        check_output(output, "--output", "rows")
         model = load_model(model_file, name)
         if not hasattr(model, "impute"):
-            raise InputError(f"A {type(model).__name__} cannot fill gaps; learn a mixture or a PPCA.")
+            raise InputError(f"{type(model).__name__} cannot fill gaps; learn a mixture or a PPCA.")
         _impute(model, sources, output, std)
 
 

@@ -18,14 +18,16 @@ from rich.markup import escape
 import everlearn
 from everlearn.cli import demo as demonstration
 from everlearn.cli import partitions
-from everlearn.cli.common import check_place, errors_explained, names_in
+from everlearn.cli.common import check_output, check_place, errors_explained, names_in
 from everlearn.cli.models import KINDS, SUPERVISED, new_model
 from everlearn.cli.progress import Display
 from everlearn.cli.summary import show_bad_rows, show_summary, suggest
+from everlearn.errors import InputError
 from everlearn.streams.learner import Learner
 from everlearn.streams.opening import open_source
 from everlearn.streams.outputs import KINDS as OUTPUTS
 from everlearn.streams.outputs import Outputs
+from everlearn.streams.questions import has_target
 from everlearn.streams.runner import Runner, patiently
 from everlearn.streams.source import Source
 from everlearn.streams.store import Store
@@ -122,6 +124,8 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     with errors_explained(), _stores(asked) as store:
         check_place(asked.model_file, "--model-file", "model")
         check_place(asked.report, "--report", "report")
+        for kind, where in asked.outputs.items():
+            check_output(where, f"--{kind}", kind)
         _learn(asked, store, console)
 
 
@@ -150,8 +154,9 @@ def _stores(asked: Options) -> Iterator[Store]:
 
 def _learn(asked: Options, store: Store, console: Console) -> None:
     stop = threading.Event()
-    with _source(asked, store, stop, console) as source, _signals(stop):
-        model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
+    model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
+    with _source(asked, model, store, stop, console) as source, _signals(stop):
+        _check_target(model, source)
         learner = Learner(model, store=store, name=asked.name, columns=source.columns.names)
         _introduce(asked, learner, source, console)
         display = Display(learner, source, console)
@@ -177,11 +182,26 @@ def _demo_rows(asked: Options) -> int:
     return asked.rows or demonstration.ROWS
 
 
-def _source(asked: Options, store: Store, stop: threading.Event, console: Console) -> Source:
+def _check_target(model: Any, source: Source) -> None:
+    """Say what is wrong with the target of a model before the first row is learned."""
+    target = source.columns.target
+    if target is None and has_target(model):
+        raise click.UsageError(f"The {type(model).__name__} of --start needs --target, the column that it predicts.")
+    if target is not None and not has_target(model):
+        raise click.UsageError(f"--target is for a classifier or regressor; --start holds a {type(model).__name__}.")
+    if source.columns.labels and not hasattr(model, "predict_proba"):
+        raise InputError(
+            f"The target {target!r} of {source.place} holds text; a regressor predicts numbers. For classes there is "
+            "--model classifier."
+        )
+
+
+def _source(asked: Options, model: Any, store: Store, stop: threading.Event, console: Console) -> Source:
     if asked.demo:
         return demonstration.source(_demo_rows(asked), asked.seed)
     entry = store.entry(asked.name)
-    columns = names_in(asked.columns) or (entry.columns if entry else None)
+    names = entry.columns if entry else getattr(model, "feature_names_in_", None)
+    columns = names_in(asked.columns) or (None if names is None else list(map(str, names)))
     source: Source = patiently(
         lambda: open_source(
             asked.sources, columns=columns, target=asked.target, follow=asked.follow, stop_at_end=asked.stop_at_end,

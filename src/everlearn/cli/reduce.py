@@ -30,7 +30,7 @@ def command(model_file: str, components: int, output: str, name: str | None, qui
         check_place(output, "--output", "model")
         model = load_model(model_file, name)
         if not isinstance(model, everlearn.IncrementalGaussianMixture):
-            raise InputError(f"reduce takes an IncrementalGaussianMixture; this is a {type(model).__name__}.")
+            raise InputError(f"reduce takes an IncrementalGaussianMixture; not {type(model).__name__}.")
         smaller = everlearn.reduce(model, components)
         everlearn.save(smaller, output)
     console = Console(quiet=quiet, highlight=False)

@@ -9,8 +9,9 @@ from typing import Any
 import click
 import numpy as np
 
-from everlearn.cli.common import FOUND, Stopped, errors_explained, load_model, rows_from, say_bad_rows
+from everlearn.cli.common import FOUND, Stopped, check_output, errors_explained, load_model, rows_from, say_bad_rows
 from everlearn.errors import InputError
+from everlearn.streams.questions import has_target
 from everlearn.streams.sinks import open_sink
 
 _EXAMPLES = """
@@ -39,9 +40,10 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
     The columns are those that the model learned, found by name.
     """
     with errors_explained():
+        check_output(output, "--output", "scores")
         model = load_model(model_file, name)
         if alarm is not None and not hasattr(model, "novelty"):
-            raise InputError(f"--alarm needs a model with p-values, a mixture; this is a {type(model).__name__}.")
+            raise InputError(f"--alarm needs a model with p-values, a mixture; not {type(model).__name__}.")
         n_alarms = _score(model, sources, output, alarm)
     if n_alarms:
         raise Stopped(f"{n_alarms:,} rows have a p-value below {alarm:g}.", FOUND)
@@ -64,10 +66,8 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
 
 def fields(model: Any) -> list[str]:
     """Names of what is said of each row."""
-    if hasattr(model, "predict_proba") and not hasattr(model, "score_samples"):
-        return ["row", "prediction", "probability"]
-    if not hasattr(model, "score_samples"):
-        return ["row", "prediction", "std"]
+    if has_target(model):
+        return ["row", "prediction", "probability" if hasattr(model, "predict_proba") else "std"]
     return ["row", "log_density", "p_value"] if hasattr(model, "novelty") else ["row", "log_density"]
 
 

@@ -23,7 +23,7 @@ class PageHinkley:
     """Page and Hinkley's test for a drop in the mean of standardised values.
 
     With t the value in standard deviations from the mean so far, the drop D <- max(0, D - t - drift) accumulates; a
-    change is signalled when D > threshold, and the test starts again.
+    change is signalled when D > threshold, and the test starts again with the next value.
 
     Parameters
     ----------

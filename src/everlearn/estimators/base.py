@@ -227,7 +227,7 @@ class StreamEstimator(BaseEstimator):
 
     def _check_mergeable(self, other: Any) -> None:
         if type(other) is not type(self):
-            raise MergeError(f"A {type(self).__name__} cannot be merged with a {type(other).__name__}.")
+            raise MergeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}.")
         if self._is_started() and other._is_started():
             self._check_same_columns(other)
         for name, value in self.get_params(deep=False).items():

@@ -10,23 +10,25 @@ COUNT, MEAN, SCATTER, DROP = 0, 1, 2, 3
 
 @kernel
 def page_hinkley_step(value, memory, drift, threshold, min_rows, limit):
-    """Take one value into `memory`; returns whether values have been dropping for too long to be chance."""
+    """Take one value into `memory`; returns whether values have been dropping for too long to be chance.
+
+    The value that signals is not among those from which the test starts again: it may be an outlier, beside which no
+    later drop would stand out.
+    """
     deviation = value - memory[MEAN]
-    fired = False
     if memory[COUNT] >= min_rows:
         std = np.sqrt(memory[SCATTER] / memory[COUNT])
         if std > 0.0:
             deviation = min(max(deviation, -limit * std), limit * std)
             memory[DROP] = max(0.0, memory[DROP] - deviation / std - drift)
-        fired = memory[DROP] > threshold
-    if fired:
-        memory[:] = 0.0
-        deviation = value
+        if memory[DROP] > threshold:
+            memory[:] = 0.0
+            return True
     memory[COUNT] += 1.0
     step = deviation / memory[COUNT]
     memory[MEAN] += step
     memory[SCATTER] += deviation * (deviation - step)
-    return fired
+    return False
 
 
 @kernel

@@ -15,7 +15,7 @@ from everlearn.errors import InputError
 from everlearn.estimators.columns import column_numbers
 from everlearn.service import bodies
 from everlearn.service.desk import Desk
-from everlearn.streams.questions import column_names, condition, curve, is_fitted, mixture_of
+from everlearn.streams.questions import column_names, condition, curve, has_target, is_fitted, mixture_of
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def check_distinct(names: Sequence[str]) -> None:
 def scores(model: Any, X: Array) -> dict[str, Any]:
     """Log-densities of rows, and p-values where the model gives them."""
     if has_target(model):
-        raise InputError(f"A {type(model).__name__} scores no rows; ask for its prediction with /predict.")
+        raise InputError(f"{type(model).__name__} scores no rows; ask for its prediction with /predict.")
     novelty = plain(model.novelty(X)) if hasattr(model, "novelty") else None
     return {"log_density": plain(model.score_samples(X)), "novelty": novelty}
 
@@ -90,7 +90,7 @@ def predictions(
     """What is to be expected of columns, or of the target of a model that has one, for each set of known values."""
     if has_target(model):
         if target is not None:
-            raise InputError(f"A {type(model).__name__} predicts its own target; leave out the field target.")
+            raise InputError(f"{type(model).__name__} predicts its own target; leave out the field target.")
         X = _rows(model, given)
         return _classes(model, X) if hasattr(model, "classes_") else _targets(model, X, coverage)
     if target is None:
@@ -102,11 +102,6 @@ def predictions(
         for key, numbers in zip(found, (answer.mean(), answer.std(), low, high), strict=True):
             found[key].append(plain(numbers[0]))
     return bodies.Predictions(columns=list(target), **found)
-
-
-def has_target(model: Any) -> bool:
-    """Whether this is a classifier or a regressor."""
-    return not hasattr(model, "score_samples")
 
 
 def _rows(model: Any, given: Sequence[Mapping[str, float | None]]) -> Array:

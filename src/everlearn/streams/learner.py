@@ -64,6 +64,7 @@ class Learner:
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
         self.model = model if entry is None else self._same_kind(store.load(name), model)
+        self._check_columns()
         self.monitor = Monitor(self.model)
         self.position = store.position(name)
         if memory := store.memory(name):
@@ -178,13 +179,21 @@ class Learner:
                     f"{place} was made with {parameter}={getattr(found, parameter)!r}, not {value!r}. Give the same "
                     "settings as before, or another name or file."
                 )
-        names = getattr(found, "feature_names_in_", None)
-        if self.columns is not None and names is not None and list(names) != self.columns:
-            raise InputError(
-                f"{place} has the columns {', '.join(names)[:300]}; the stream has {', '.join(self.columns)[:300]}. "
-                "Choose the same columns, or another name."
-            )
         return found
+
+    def _check_columns(self) -> None:
+        """Refuse a stream of other columns than the model has learned."""
+        if self.columns is None or not self.model._is_started():
+            return
+        names = getattr(self.model, "feature_names_in_", None)
+        same = self.model.n_features_in_ == len(self.columns) if names is None else list(names) == self.columns
+        if same:
+            return
+        has = f"{self.model.n_features_in_} columns" if names is None else f"the columns {', '.join(names)[:300]}"
+        raise InputError(
+            f"The model {self.name!r} has {has}; the stream has {', '.join(self.columns)[:300]}. Choose the same "
+            "columns, or another model."
+        )
 
 
 def forgetting_of(model: Any) -> float:

@@ -42,6 +42,11 @@ def column_names(model: Any) -> list[str]:
     return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
 
 
+def has_target(model: Any) -> bool:
+    """Whether this is a classifier or a regressor, which predicts a column of its own from all others."""
+    return not hasattr(model, "score_samples")
+
+
 def is_fitted(model: Any) -> bool:
     """Whether the model has learned enough to be asked."""
     try:
@@ -57,8 +62,12 @@ def mixture_of(model: Any) -> Mixture:
         return Mixture(model.weights_, model.means_, model.covariances_)
     if isinstance(model, PPCAFace):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
-    raise InputError(
-        f"A {type(model).__name__} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its "
+    raise _not_asked(model)
+
+
+def _not_asked(model: Any) -> InputError:
+    return InputError(
+        f"{type(model).__name__} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its "
         "predictions."
     )
 
@@ -80,6 +89,8 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
+    if not isinstance(model, MixtureAnswers | PPCAFace):
+        raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
     if not len(columns):

@@ -28,7 +28,7 @@ def explained(place: str) -> Iterator[None]:
     except errors.AuthenticationError as error:
         raise InputError(f"{place}: the broker refuses the user or password: {error}.") from error
     except (errors.ConnectionError, errors.TimeoutError, errors.BusyLoadingError) as error:
-        raise SourceLostError(f"{place} cannot be reached: {error}.") from error
+        raise SourceLostError(f"{place} cannot be reached: {str(error).rstrip('.')}.") from error
     except errors.ResponseError as error:
         raise InputError(f"{place}: {error}. Is this the name of a stream?") from error
 
