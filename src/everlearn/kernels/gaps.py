@@ -62,15 +62,15 @@ def gap_terms(precision, index, observed, g, L, b):
 @inner
 def gather_lanes(precisions, index, observed, G, first, n, F, b):
     """Lambda_mm and g_m of components first, first + 1, ... beside each other; the last one fills the lanes left."""
-    m = index.shape[0] - observed
-    for lane in range(LANES):
-        j = min(first + lane, n - 1)
-        precision, g = precisions[j], G[j]
-        for i in range(m):
-            row = precision[index[observed + i]]
-            b[i, lane] = g[index[observed + i]]
-            for k in range(i + 1):
-                F[i, k, lane] = row[index[observed + k]]
+    last = n - 1
+    for i in range(index.shape[0] - observed):
+        a = index[observed + i]
+        for lane in range(LANES):
+            b[i, lane] = G[min(first + lane, last), a]
+        for k in range(i + 1):
+            c = index[observed + k]
+            for lane in range(LANES):
+                F[i, k, lane] = precisions[min(first + lane, last), a, c]
 
 
 @inner

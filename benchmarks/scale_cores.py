@@ -1,0 +1,125 @@
+"""One core and two: large mixtures, and many small ones.
+
+    python benchmarks/scale_cores.py [--out benchmarks/results/scale_cores.md]
+
+The threads that BLAS may use are those that a large mixture uses; its answers are compared bit by bit. Small models
+learn in a pool of threads, a batch each at a time. Contenders take turns, and each counts with its quickest turn.
+"""
+
+import argparse
+import os
+import platform
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from mixture import FAR, Ours, Problem, processor
+from threadpoolctl import threadpool_limits
+
+from everlearn import IncrementalGaussianMixture
+from everlearn.core.scoring import squared_distances
+
+TURNS = 4
+LARGE = [(784, 50, 2048), (784, 10, 2048), (784, 1, 8192), (3072, 1, 1024), (256, 50, 4096), (34, 75, 8192)]
+MODELS, BATCH = 1000, 100
+
+
+class Scores:
+    """Distances of rows to all components."""
+
+    def __init__(self, problem, n):
+        self.state, self.X, self.n = problem.state(), problem.X[:n], n
+
+    def __call__(self):
+        squared_distances(self.state, self.X)
+
+
+def seconds(work, threads):
+    with threadpool_limits(threads, user_api="blas"):
+        time.sleep(0.1)
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+
+def one_and_two(make):
+    """Quickest turn with one thread and with two, on work of their own."""
+    works = {threads: make() for threads in (1, 2)}
+    best = dict.fromkeys(works, np.inf)
+    for turn in range(TURNS + 1):
+        for threads, work in works.items():
+            taken = seconds(work, threads)
+            best[threads] = min(best[threads], taken) if turn else np.inf
+    return best, works
+
+
+def same_bits(works):
+    """Whether what was learned is the same."""
+    states = [work.state for work in works.values()]
+    return all(np.array_equal(a, b) for a, b in zip(*(state[:5] for state in states), strict=True))
+
+
+def large():
+    lines = ["| | one, µs a row | two, µs a row | times | answers |", "|---|---|---|---|---|"]
+    for D, K, n in LARGE:
+        problem = Problem(D, K, n, FAR)
+        best, works = one_and_two(lambda problem=problem, n=n: Ours(problem, n))
+        answers = "the same bits" if same_bits(works) else "the same to rounding"
+        lines.append(row(f"learn, D={D} K={K}", best, n, answers))
+    problem = Problem(784, 50, 1024, FAR)
+    best, _ = one_and_two(lambda: Scores(problem, 1024))
+    lines.append(row("distances, D=784 K=50", best, 1024, ""))
+    return lines
+
+
+def row(name, best, n, answers):
+    one, two = (best[threads] / n * 1e6 for threads in (1, 2))
+    return f"| {name} | {one:.1f} | {two:.1f} | **{one / two:.2f}** | {answers} |"
+
+
+class Fleet:
+    """Many models, each of which learns a batch at a time."""
+
+    def __init__(self, D, threads):
+        rng = np.random.default_rng(0)
+        self.models = [IncrementalGaussianMixture() for _ in range(MODELS)]
+        self.batches = [rng.normal(size=(BATCH, D)) for _ in range(MODELS)]
+        self.threads = threads
+        for _ in range(5):
+            self()
+
+    def __call__(self):
+        with ThreadPoolExecutor(self.threads) as pool:
+            for _ in pool.map(IncrementalGaussianMixture.partial_fit, self.models, self.batches):
+                pass
+
+
+def fleets():
+    lines = ["| | one thread, rows a second | two | times |", "|---|---|---|---|"]
+    for D in (4, 16):
+        fleet = {threads: Fleet(D, threads) for threads in (1, 2)}
+        best = dict.fromkeys(fleet, np.inf)
+        for _ in range(TURNS):
+            for threads, work in fleet.items():
+                best[threads] = min(best[threads], seconds(work, 1))
+        rates = [MODELS * BATCH / best[threads] for threads in (1, 2)]
+        name = f"{MODELS} models, {D} columns, batches of {BATCH} rows"
+        lines.append(f"| {name} | {rates[0]:,.0f} | {rates[1]:,.0f} | **{rates[1] / rates[0]:.2f}** |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="write the tables here as well")
+    out = parser.parse_args().out
+    where = f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}"
+    made = f"`python benchmarks/scale_cores.py` on {where}."
+    parts = ["# Cores", "", made, "", "## One large mixture", "", *large(), "", "## Many small ones", "", *fleets(), ""]
+    print("\n".join(parts))
+    if out:
+        out.write_text("\n".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
