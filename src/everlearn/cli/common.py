@@ -12,8 +12,6 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
-from sklearn.exceptions import NotFittedError
-from sklearn.utils._param_validation import InvalidParameterError
 
 from everlearn.errors import EverlearnError, InputError, SourceLostError
 
@@ -35,9 +33,19 @@ def errors_explained() -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # whoever reads the output has had enough
-    except (EverlearnError, OSError, InvalidParameterError, NotFittedError) as error:
+    except (EverlearnError, OSError, ValueError) as error:
+        if not isinstance(error, _expected()):
+            raise
         passing = isinstance(error, SourceLostError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         raise Stopped(str(error), TRY_LATER if passing else 1) from error
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Errors whose message is all that a user needs; scikit-learn, slow to import, is there when one of its own is."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils._param_validation import InvalidParameterError
+
+    return EverlearnError, OSError, NotFittedError, InvalidParameterError
 
 
 def check_place(path: str | None, option: str, what: str) -> None:
