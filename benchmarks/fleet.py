@@ -92,8 +92,8 @@ With a second look every model keeps a sample of its rows, and merging refines t
 samples. Without it only components are merged, and merging cannot bring back what the shards have lost: the components
 of a model that has seen few rows are wide and share rows that belong apart (a shard of the robot has 273 rows in 24
 columns). Keep a second look where shards are short. Models that are still warming up (fewer than 200 rows, or five a
-column) merge as one pass over their rows, in another order than the single pass: on digits and breast cancer the
-difference is that of two orders of a thousand rows.
+column) merge as one pass over their rows, in another order than the single pass. On digits the order alone decides over
+more than these differences: five orders of the same rows scored -74.8 to -86.4 in one pass.
 
 {table()}
 
