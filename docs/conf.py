@@ -35,6 +35,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py",
+    "within_subsection_order": "ExampleTitleSortKey",
     "abort_on_example_error": True,
     "image_scrapers": (),
     "reset_modules": (),

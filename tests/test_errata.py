@@ -1,10 +1,15 @@
 """The errata of the FIGMN paper, shown from its printed formulas (docs/errata.md lists them all)."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
+
+from everlearn import IncrementalGaussianMixtureClassifier
+from everlearn.papers.figmn.weka import BETA, DELTA, TABLE_3, folds, spread
 
 SEEDS = st.integers(0, 2**32 - 1)
 STEPS = st.floats(0.01, 0.9)  # omega, the step size of one update
@@ -201,3 +206,28 @@ def test_smallest_double_as_beta_never_finds_a_row_novel():
     thresholds = chi2.isf(4.9e-324, [4, 34])
     assert np.all(thresholds > 1400)
     assert np.all(chi2.isf(2e-6, [4, 34]) < 100)
+
+
+@pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "glass"])
+def test_tables_2_and_3_need_another_delta_and_beta(name):
+    def components(**reading):
+        settings = {"delta": DELTA, "beta": BETA, **reading}
+        models = (
+            IncrementalGaussianMixtureClassifier.paper(scale=spread(fold.X), **settings).fit(fold.known, fold.y)
+            for fold in folds(name, 1)
+        )
+        return np.mean([model.n_components_ for model in models])
+
+    printed = float(TABLE_3[name].split()[0])
+    assert components() == pytest.approx(printed, rel=0.3)
+    assert components(delta=DELTA**2) > 1.5 * printed  # sigma_ini = delta std(x), equation 13
+    assert components(beta=4.9e-324) < 2
+
+
+def test_every_test_that_the_errata_name_is_there(repository):
+    named = set(
+        re.findall(r"\btest_[a-z0-9_]+(?!\.py)\b", (repository / "docs" / "errata.md").read_text(encoding="utf-8"))
+    )
+    files = [path.read_text(encoding="utf-8") for path in (repository / "tests").rglob("test_*.py")]
+    defined = {name for text in files for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert named - {"test_errata"} - defined == set()

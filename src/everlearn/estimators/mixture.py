@@ -225,8 +225,8 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     def paper(cls, **parameters: Any) -> Self:
         """Return a mixture with the settings of the FIGMN paper's experiments, as its author's code reads them.
 
-        delta = 0.5 times the variance, beta = 2e-6 (the printed 4.9e-324 cannot be taken literally, see
-        docs/errata.md), no merging and the exact update, which is the one that reproduces the paper's tables.
+        delta = 0.5 times the variance, beta = 2e-6 (the printed 4.9e-324 cannot be taken literally), no merging and
+        the exact update: the reading that comes nearest to the paper's tables 2 and 3, see docs/errata.md.
 
         Parameters
         ----------

@@ -77,7 +77,8 @@ class MixtureAnswers(MixtureConditioning):
         """How usual each row is: a p-value, small for a novelty.
 
         It is the probability that a row of the nearest component lies farther from it, by the chi-square distribution
-        of squared Mahalanobis distances over the observed columns.
+        of squared Mahalanobis distances over the observed columns. The nearest component may be one of few rows: a row
+        like one that came before is not new, however rare; `score_samples` tells how rare it is.
 
         Parameters
         ----------
