@@ -52,7 +52,7 @@ ci:
 	.ci/run
 
 clean:
-	rm -rf .venv build dist docs/_build docs/generated docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.evl demo.html
+	rm -rf .venv build dist docs/_build docs/generated docs/gallery docs/results .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.evl demo.html
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \

@@ -56,7 +56,8 @@ def main():
     accuracy, components = printed(TABLE_2, -1), printed(TABLE_3, 0)
     lines = [
         "# Readings of the FIGMN paper's tables 2 and 3\n\n"
-        f"`python benchmarks/weka_readings.py --seeds {arguments.seeds}`: accuracy in percent / components. The last two columns are mean absolute distances from the printed numbers."
+        f"`python benchmarks/weka_readings.py --seeds {arguments.seeds}`: accuracy in percent / components. "
+        "The last two columns are mean absolute distances from the printed numbers."
         "\n",
         f"| reading | {' | '.join(PAPER_NAMES.values())} | points | components |",
         "|---" * (3 + len(PAPER_NAMES)) + "|",

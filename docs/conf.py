@@ -1,8 +1,12 @@
 """Sphinx settings; `make docs` builds the site and treats every warning as an error."""
 
 import re
+import shutil
+from pathlib import Path
 
 import everlearn
+
+HERE = Path(__file__).parent
 
 project = "everlearn"
 author = "everlearn developers"
@@ -55,5 +59,12 @@ def escape_mathematics(app, what, name, obj, options, lines):
         lines[number] = re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line)
 
 
+def copy_results(app):
+    """Put the tables that the benchmarks wrote beside the pages, under `results/`."""
+    shutil.rmtree(HERE / "results", ignore_errors=True)
+    shutil.copytree(HERE.parent / "benchmarks" / "results", HERE / "results")
+
+
 def setup(app):
+    app.connect("builder-inited", copy_results)
     app.connect("autodoc-process-docstring", escape_mathematics, priority=100)  # before numpydoc

@@ -9,7 +9,7 @@ import everlearn
 from code_blocks import Reader, blocks, commands, program_of
 
 ROOT = Path(__file__).parents[1]
-MADE = {"_build", "gallery", "generated"}
+MADE = {"_build", "gallery", "generated", "results"}
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.relative_to(ROOT).parts[1] not in MADE]
 PROSE = [*sorted(ROOT.glob("*.md")), *PAGES]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
@@ -53,13 +53,16 @@ def test_make_targets_exist():
 @pytest.mark.parametrize("page", [*PROSE, *RESULTS], ids=name_of)
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not _is_there(page.parent / link)] == []
+    assert [link for link in links if not _is_there((page.parent / link).resolve())] == []
 
 
 def _is_there(target):
-    """Pages of the gallery are made from the examples, so that those stand for them."""
-    if target.parent.name == "gallery":
-        return (target.parents[1] / "examples" / target.with_suffix(".py").name).exists() or target.stem == "index"
+    """Pages of the gallery are made from the examples, those of results are copies: look where they come from."""
+    docs = ROOT / "docs"
+    if target.parent == docs / "gallery":
+        return target.stem == "index" or (docs / "examples" / f"{target.stem}.py").exists()
+    if target.parent == docs / "results":
+        return ROOT / "benchmarks" / "results" / target.name in RESULTS
     return target.exists()
 
 

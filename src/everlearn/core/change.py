@@ -30,11 +30,22 @@ class PageHinkley:
     drift : float, default=0.25
         Drop, in standard deviations a row, that is tolerated.
     threshold : float, default=10.0
-        Accumulated drop that signals a change.
+        Accumulated drop, in standard deviations, that signals a change.
     min_rows : int, default=30
         Rows from which mean and spread are estimated before the test begins.
     limit : float, default=4.0
-        Largest deviation that a row counts with, so that one outlier is not a change.
+        Largest deviation, in standard deviations, that a row counts with, so that one outlier is not a change.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from everlearn import IncrementalGaussianMixture, PageHinkley
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.vstack([rng.normal(0, 1, size=(1000, 2)), rng.normal(4, 1, size=(100, 2))])
+    >>> model = IncrementalGaussianMixture(change_detector=PageHinkley(threshold=20.0)).partial_fit(X)
+    >>> changes = [event.row for event in model.events_ if event.kind == "change"]
+    >>> [1000 <= row < 1020 for row in changes]
+    [True]
     """
 
     drift: float = 0.25

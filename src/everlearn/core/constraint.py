@@ -67,6 +67,14 @@ class NaturalConstraint:
         overshoot; "paper" is the printed theta - beta/F (theta - theta*).
     clip : bool, default=False
         With form="paper", whether the weights beta/F are kept at most at one.
+
+    Examples
+    --------
+    Whenever the stream changes, what was known so far is held on to, with a constant strength:
+
+    >>> from everlearn import NaturalConstraint, OnChange, OnlinePPCA
+    >>> constraint = NaturalConstraint(strength=1.0, reference=OnChange())
+    >>> model = OnlinePPCA(n_components=3, learning_rate=0.01, constraint=constraint)
     """
 
     strength: PowerSchedule | float = PowerSchedule(1.0, 0.9)  # noqa: RUF009 (it is frozen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +21,7 @@ from everlearn.estimators.mixture import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 
+_SHARED = ["delta", "beta", "scale", "warmup", "max_components", "merging", "prune", "update", "covariance"]
 _KINDS = {"U": "text", "b": "truth values", "i": "numbers", "u": "numbers", "f": "numbers"}
 
 
@@ -43,8 +44,8 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
     delta : float, default=1.0
         Variance of a new component, in units of the variance of each column.
     beta : float, default=0.1
-        A row is novel when its squared Mahalanobis distance to every component of its class exceeds the upper `beta`
-        quantile of chi-square; 0 keeps a single component.
+        How readily a row opens a component of its class: it does so when it is farther from each than all but a share
+        `beta` of that component's own rows would be; 0 keeps a single component.
     scale : "auto" or array-like of shape (n_features,), default="auto"
         Standard deviation of each column. "auto" estimates it, over all classes: `fit` from all rows it is given,
         `partial_fit` from the first `warmup` rows, which are kept until then.
@@ -57,12 +58,13 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
     merging : bool, default=True
         Whether a full mixture merges all pairs that cost little likelihood, or the cheapest pair only.
     prune : None or tuple (min_age, min_count), default=None
-        Remove components that are older than `min_age` rows and have gathered less than `min_count`.
+        Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
+        probabilities summed).
     update : {"exact", "paper"}, default="exact"
         "paper" keeps the covariance update as printed in [1]_, eq. 11.
     forgetting : None or float, default=None
-        Factor by which the counts of a class's components fade with each row of that class, and the class frequencies
-        with each row.
+        Factor by which what was learned of a class fades with each row of that class, and the class frequencies with
+        each row, for a memory of about 1/(1 - forgetting) rows. None forgets nothing.
     covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
 
@@ -99,17 +101,12 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
 
     _allow_nan: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        name: accepted
+        for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
+        if name in _SHARED
+    } | {
         "strategy": [StrOptions({"per_class", "joint"})],
-        "delta": [Interval(Real, 0, None, closed="neither")],
-        "beta": [Interval(Real, 0, 1, closed="left")],
-        "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
-        "warmup": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "merging": ["boolean"],
-        "prune": [None, tuple, list],
-        "update": [StrOptions({"exact", "paper"})],
         "forgetting": [None, Interval(Real, 0, 1, closed="right")],
-        "covariance": [StrOptions({"full", "diag"})],
     }
 
     def __init__(

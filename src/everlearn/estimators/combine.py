@@ -27,7 +27,9 @@ def merge(
     models : iterable of estimators
         Models of one class with the same columns and parameters.
     method : {"auto", "mean", "mode", "bayes"}, default="auto"
-        The rule of merging; "auto" is the one that suits the class.
+        The rule of merging. "mean" keeps the moments of all models together; "mode" multiplies their densities, each to
+        the power of its weight; "bayes" adds what each learned beyond the prior. Not every class has all of them;
+        "auto" is the one that suits the class.
     weights : array-like, optional
         Relative trust in each model; by default each counts for the rows that it has seen.
     n_components : int, optional

@@ -234,6 +234,18 @@ class MixtureConditioning:
             Covariances.
         ends : tuple (low, high) of ndarray of shape (n_samples, n_targets)
             Ends of the intervals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = IncrementalGaussianMixture(beta=0).fit(np.column_stack([x, 3 * x + 1, -x]))
+        >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
+        array([[ 7., -2.]])
+        >>> mean, (low, high) = model.predict_columns([[2.0, np.nan, np.nan]], target=1, interval=0.9)
+        >>> bool(low < mean < high)
+        True
         """
         rows, columns = self._ask_for(X, given, target)
         state, constants = self._answer()
@@ -269,6 +281,16 @@ class MixtureConditioning:
             The rows without gaps; observed values as they were.
         std : ndarray of shape (n_samples, n_features)
             Standard deviations, zero where a value was observed; only with `return_std`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = IncrementalGaussianMixture(beta=0).fit(np.column_stack([x, 3 * x + 1]))
+        >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)
+        array([[2., 7.],
+               [1., 4.]])
         """
         self._check_started()
         rows = self._check_X(X)

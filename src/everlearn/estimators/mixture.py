@@ -59,8 +59,8 @@ class Constants(NamedTuple):
 class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     """Gaussian mixture learned from a stream in one pass, creating components where data is new.
 
-    Each row updates the components by its posterior probabilities in O(K D^2), or opens a new component when it is
-    farther than the novelty threshold from all of them. The update is exact recursive estimation, after the fast
+    Each row updates the components by its posterior probabilities in O(K D^2), for K components and D columns, or opens
+    a new component when it is far from all of them (`beta`). The update is exact recursive estimation, after the fast
     incremental Gaussian mixture network [1]_; docs/errata.md says where it differs from the printed one. NaN means "not
     observed": a row teaches what its observed columns say.
 
@@ -73,8 +73,9 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
     delta : float, default=1.0
         Variance of a new component, in units of the variance of each column.
     beta : float, default=0.5
-        A row is novel when its squared Mahalanobis distance to every component exceeds the upper `beta` quantile of
-        chi-square; 0 creates a single component.
+        How readily a row opens a component: it does so when it is farther from every component than all but a share
+        `beta` of that component's own rows would be. In formulas, its squared Mahalanobis distance to each exceeds the
+        upper `beta` quantile of chi-square. Near 0 only what is truly new opens one; 0 keeps a single component.
     scale : "auto" or array-like of shape (n_features,), default="auto"
         Standard deviation of each column. "auto" estimates it: `fit` from all rows it is given, `partial_fit` from
         the first `warmup` rows, which are kept until then. Of these the rows with fewest gaps are learned first:
@@ -86,16 +87,19 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         Most components that are kept. "auto" is 200, or what 128 MiB of precision matrices hold. When a new component
         has no room, components that cost little likelihood are merged.
     merging : bool, default=True
-        Whether a full mixture merges all pairs that cost less than a tenth of a BIC penalty (and down to half of
-        `max_components` if need be), and answers come from a merged copy; or only the cheapest pair is merged, when
-        there is no room, and answers come from the components as they are learned.
+        True: answers come from a copy in which components that differ little are merged, and a mixture that has no
+        room left merges all pairs that cost less than a tenth of a BIC penalty (and down to half of `max_components` if
+        need be). False: answers come from the components as they are learned, and only the cheapest pair is merged when
+        there is no room.
     prune : None or tuple (min_age, min_count), default=None
-        Remove components that are older than `min_age` rows and have gathered less than `min_count`.
+        Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
+        probabilities summed).
     update : {"exact", "paper"}, default="exact"
         "paper" keeps the covariance update as printed in [1]_, eq. 11.
     forgetting : None, float or "adaptive", default=None
-        Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows. "adaptive"
-        runs a bank of mixtures of different memory and answers from the one that predicts best.
+        Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows: 0.99 is 100
+        rows. None forgets nothing. "adaptive" runs several mixtures of different memory and answers from the one that
+        predicts best.
     covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
     dtype : {"float64", "float32"}, default="float64"
@@ -306,7 +310,17 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log-densities; NaN for rows that came while the model was warming up.
+            Log-densities, in nats; NaN for rows that came while the model was warming up.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> X[700] = 9.0
+        >>> log_density = IncrementalGaussianMixture().prequential(X)
+        >>> int(np.nanargmin(log_density))
+        700
         """
         log_density: Array = self._advance(X, None, sample_weight)
         return log_density

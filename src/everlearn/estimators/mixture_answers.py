@@ -89,6 +89,14 @@ class MixtureAnswers(MixtureConditioning):
         -------
         ndarray of shape (n_samples,)
             p-values; 1 for a row without any observed column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> model = IncrementalGaussianMixture().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> model.novelty([[0.5, 0.5], [9.0, 9.0], [0.5, np.nan]]) > 1e-4
+        array([ True, False,  True])
         """
         rows, state, constants = self._question(X)
         distance = self._ask(state, rows, constants)[1]

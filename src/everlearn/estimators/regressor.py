@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
@@ -30,8 +28,8 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         Variance of a new component, in units of the variance of each column; less than one follows curves more
         closely where there are many rows for each column.
     beta : float, default=0.5
-        A row is novel when its squared Mahalanobis distance to every component exceeds the upper `beta` quantile of
-        chi-square; 0 keeps a single component, which is linear regression.
+        How readily a row opens a component: it does so when it is farther from each than all but a share `beta` of that
+        component's own rows would be; 0 keeps a single component, which is linear regression.
     scale : "auto" or array-like of shape (n_features + n_outputs,), default="auto"
         Standard deviation of each column, inputs first. "auto" estimates it: `fit` from all rows it is given,
         `partial_fit` from the first `warmup` rows, which are kept until then.
@@ -43,12 +41,13 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     merging : bool, default=True
         Whether a full mixture merges all pairs that cost little likelihood, or the cheapest pair only.
     prune : None or tuple (min_age, min_count), default=None
-        Remove components that are older than `min_age` rows and have gathered less than `min_count`.
+        Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
+        probabilities summed).
     update : {"exact", "paper"}, default="exact"
         "paper" keeps the covariance update of the FIGMN paper as printed.
     forgetting : None, float or "adaptive", default=None
-        Factor by which every count fades with each row, for an effective memory of 1/(1 - forgetting) rows; "adaptive"
-        chooses it as it goes.
+        Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows; "adaptive"
+        chooses it as it goes. None forgets nothing.
     covariance : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
     second_look : bool, default=False
@@ -84,18 +83,9 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
 
     _allow_nan: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "delta": [Interval(Real, 0, None, closed="neither")],
-        "beta": [Interval(Real, 0, 1, closed="left")],
-        "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
-        "warmup": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "merging": ["boolean"],
-        "prune": [None, tuple, list],
-        "update": [StrOptions({"exact", "paper"})],
-        "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
-        "covariance": [StrOptions({"full", "diag"})],
-        "second_look": ["boolean"],
-        "verbose": ["verbose"],
+        name: accepted
+        for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
+        if name not in ("dtype", "novelty_level", "change_detector", "device", "random_state")
     }
 
     def __init__(

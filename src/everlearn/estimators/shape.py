@@ -138,6 +138,16 @@ def ridgeline(mixture: Any, components: tuple[int, int] = (0, 1), *, n_points: i
     -------
     Ridgeline
         Positions, points, elevation, and the ratio of the lowest saddle to the lower mode.
+
+    Examples
+    --------
+    >>> import everlearn
+    >>> from everlearn.core.mixture import Mixture
+    >>> import numpy as np
+    >>> apart = Mixture(np.array([0.5, 0.5]), np.array([[-3.0], [3.0]]), np.ones((2, 1, 1)))
+    >>> curve = everlearn.ridgeline(apart)
+    >>> round(curve.ratio, 2)  # the valley is 2 % as high as the hills
+    0.02
     """
     pair, scale = _unit(_pair(mixture_of(mixture), components))
     if not isinstance(n_points, int | np.integer) or n_points < 2:

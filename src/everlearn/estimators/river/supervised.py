@@ -107,34 +107,12 @@ class Classifier(Supervised, base.MiniBatchClassifier):
         return probabilities
 
     def predict_proba_many(self, X: Any) -> Any:
-        """Probability of each class for each row.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list of dict, or data frame
-            Probabilities by class; a data frame if X is one.
-        """
+        """Probability of each class for each row: a list of dicts, or a data frame if X is one."""
         batch = batch_of(X)
         return batch.frame(self._probabilities(batch), self._classes().tolist())
 
     def predict_many(self, X: Any) -> Any:
-        """Most probable class of each row; None while nothing was learned.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list or series
-            Classes; a series if X is a data frame.
-        """
+        """Most probable class of each row, None while nothing was learned: a list, or a series if X is a data frame."""
         batch, classes = batch_of(X), self._classes()
         if not len(classes):
             return batch.series(np.full(len(batch), None))
@@ -174,32 +152,10 @@ class Regressor(Supervised, base.MiniBatchRegressor):
     _needs: ClassVar[tuple[str, ...]] = ("predict_interval",)
 
     def predict_one(self, x: Features) -> float:
-        """Expectation of the target given the observed features; 0 while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        float
-            The expectation.
-        """
+        """Expectation of the target given the observed features; 0 while nothing was learned."""
         return float(self._ask("predict", Dicts([x]), np.zeros(1))[0])
 
     def predict_many(self, X: Any) -> Any:
-        """Expectation of each row's target.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list or series
-            Expectations; a series if X is a data frame.
-        """
+        """Expectation of each row's target: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._ask("predict", batch, np.zeros(len(batch))))

@@ -46,34 +46,12 @@ class Transformer(Unsupervised, base.MiniBatchTransformer):
     _needs: ClassVar[tuple[str, ...]] = ("transform",)
 
     def transform_one(self, x: Features) -> dict[Hashable, float]:
-        """Coordinates of the features; zero while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        dict
-            Coordinates, named as scikit-learn does.
-        """
+        """Coordinates of the features, named as scikit-learn does; zero while nothing was learned."""
         coordinates: dict[Hashable, float] = self.transform_many([x])[0]
         return coordinates
 
     def transform_many(self, X: Any) -> Any:
-        """Coordinates of each row.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list of dict, or data frame
-            Coordinates; a data frame if X is one.
-        """
+        """Coordinates of each row: a list of dicts, or a data frame if X is one."""
         batch = batch_of(X)
         before = np.zeros((len(batch), self._least_columns()))
         coordinates = self._ask("transform", batch, before)
@@ -107,34 +85,12 @@ class Imputer(Unsupervised, base.MiniBatchTransformer):
     _needs: ClassVar[tuple[str, ...]] = ("impute",)
 
     def transform_one(self, x: Features) -> dict[Hashable, Any]:
-        """The features and, for those that were not observed, what to expect.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        dict
-            All features that the model knows, and those of x that it does not.
-        """
+        """The features, with what to expect where one that the model knows was not observed."""
         filled: dict[Hashable, Any] = self.transform_many([x])[0]
         return filled
 
     def transform_many(self, X: Any) -> Any:
-        """The rows without gaps.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list of dict, or data frame
-            Rows; a data frame if X is one.
-        """
+        """The rows without gaps: a list of dicts, or a data frame if X is one."""
         batch = batch_of(X)
         names = self._names if self._model._is_started() else ()
         return batch.filled(self._ask("impute", batch, np.empty((len(batch), len(names)))), names)

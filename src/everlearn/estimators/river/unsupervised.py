@@ -82,33 +82,11 @@ class Density(Unsupervised, base.Estimator):
     _needs: ClassVar[tuple[str, ...]] = ("score_samples",)
 
     def score_one(self, x: Features) -> float:
-        """Log-density of the observed features; NaN while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        float
-            Log-density.
-        """
+        """Log-density of the observed features; NaN while nothing was learned."""
         return float(self._scores(Dicts([x]))[0])
 
     def score_many(self, X: Any) -> Any:
-        """Log-density of each row.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list or series
-            Log-densities; a series if X is a data frame.
-        """
+        """Log-density of each row: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._scores(batch))
 
@@ -149,33 +127,11 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     _needs: ClassVar[tuple[str, ...]] = ("score_samples",)
 
     def score_one(self, x: Features) -> float:
-        """How anomalous the features are; 0 while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        float
-            The score; the higher, the more anomalous.
-        """
+        """How anomalous the features are, higher for the odder; 0 while nothing was learned."""
         return float(self._scores(Dicts([x]))[0])
 
     def score_many(self, X: Any) -> Any:
-        """How anomalous each row is.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list or series
-            Scores; a series if X is a data frame.
-        """
+        """How anomalous each row is, higher for the odder: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._scores(batch))
 
@@ -235,47 +191,14 @@ class Clusterer(Unsupervised, base.Clusterer):
         return {i: dict(zip(self._names, mean, strict=True)) for i, mean in enumerate(means)}
 
     def predict_one(self, x: Features) -> int:
-        """Cluster of the features; 0 while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        int
-            Number of the cluster.
-        """
+        """Number of the features' cluster; 0 while nothing was learned."""
         return int(self._ask("predict", Dicts([x]), np.zeros(1))[0])
 
     def predict_many(self, X: Any) -> Any:
-        """Cluster of each row.
-
-        Parameters
-        ----------
-        X : list of dict, or data frame
-            Rows.
-
-        Returns
-        -------
-        list or series
-            Numbers of the clusters; a series if X is a data frame.
-        """
+        """Number of each row's cluster: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._ask("predict", batch, np.zeros(len(batch))).astype(np.int64))
 
     def predict_proba_one(self, x: Features) -> dict[int, float]:
-        """Probability of each cluster; empty while nothing was learned.
-
-        Parameters
-        ----------
-        x : dict
-            Features.
-
-        Returns
-        -------
-        dict
-            Probabilities by the number of the cluster.
-        """
+        """Probability of each cluster, by its number; empty while nothing was learned."""
         return dict(enumerate(self._ask("predict_proba", Dicts([x]), np.empty((1, 0)))[0].tolist()))
