@@ -4,6 +4,10 @@ import re
 import shutil
 from pathlib import Path
 
+import plotly.io as pio
+from plotly.io.base_renderers import MimetypeRenderer
+from plotly.offline import get_plotlyjs
+
 import everlearn
 
 HERE = Path(__file__).parent
@@ -25,6 +29,9 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build", "examples", "gallery/**.ipynb"]
 html_theme = "furo"
 html_title = "everlearn"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+default_role = "literal"
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -59,6 +66,23 @@ def escape_mathematics(app, what, name, obj, options, lines):
         lines[number] = re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line)
 
 
+class SiteRenderer(MimetypeRenderer):
+    """Figures of the gallery, drawn by the plotly.min.js that comes with the site."""
+
+    def to_mimebundle(self, figure):
+        return {"text/html": pio.to_html(figure, include_plotlyjs="../_static/plotly.min.js", full_html=False)}
+
+
+pio.renderers["site"] = SiteRenderer()
+pio.renderers.default = "site"
+
+
+def write_plotly(app, error):
+    """Put plotly's program among the site's files, so that the pictures need nothing from elsewhere."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "_static" / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")
+
+
 def copy_results(app):
     """Put the tables that the benchmarks wrote beside the pages, under `results/`."""
     shutil.rmtree(HERE / "results", ignore_errors=True)
@@ -67,4 +91,5 @@ def copy_results(app):
 
 def setup(app):
     app.connect("builder-inited", copy_results)
+    app.connect("build-finished", write_plotly)
     app.connect("autodoc-process-docstring", escape_mathematics, priority=100)  # before numpydoc

@@ -172,8 +172,11 @@ def test_other_refusals():
     for n_components in (0, 1.5, "few"):
         with pytest.raises(InputError, match="n_components must be"):
             a.merge(b, n_components=n_components)
-    with pytest.raises(InputError, match="weights must be"):
-        a.merge(b, weights=1.0)
+    for weights in (1.0, [1.0], [1.0, -1.0]):
+        with pytest.raises(InputError, match="weights must be one positive number for each of the 2 models"):
+            a.merge(b, weights=weights)
+    with pytest.raises(InputError, match="models must be"):
+        everlearn.merge(a)
     with pytest.raises(MergeError, match="spreads over about"):
         a.merge(IncrementalGaussianMixture().partial_fit(1e5 * groups(np.random.default_rng(2), 50)))
 

@@ -82,6 +82,8 @@ def test_weights_and_gaps():
 def test_bad_candidates():
     with pytest.raises(InputError, match="candidates is empty"):
         everlearn.tune(rows(10), candidates=[])
+    with pytest.raises(InputError, match="give a list"):
+        everlearn.tune(rows(10), candidates={"delta": 1.0})
     with pytest.raises(InputError, match=r"no parameter 'gamma'.*delta"):
         everlearn.tune(rows(10), candidates=[{"gamma": 1.0}])
     with pytest.raises(InputError, match="no parameter 'colour'"):

@@ -211,7 +211,10 @@ class StreamEstimator(BaseEstimator):
         rows = as_rows(X)
         if first_invalid(rows, allow_nan=self._allow_nan) >= 0:
             self._refuse_cell(rows, column_names(X))
-        validate_data(self, X, reset=first, skip_check_array=True)
+        try:
+            validate_data(self, X, reset=first, skip_check_array=True)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         return rows
 
     def _refuse_cell(self, X: NDArray[np.float64], columns: Any = None) -> None:
@@ -289,10 +292,12 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
 
 
 def _check_merge_weights(weights: ArrayLike, n_models: int) -> NDArray[np.float64]:
-    checked = check_weights(weights, n_models) if np.ndim(weights) else None
-    if checked is None:
-        raise InputError(f"weights must be one positive number for each of the {n_models} models; got {weights!r}.")
-    return checked
+    try:
+        if np.ndim(weights):
+            return check_weights(weights, n_models)
+    except InputError:
+        pass
+    raise InputError(f"weights must be one positive number for each of the {n_models} models; got {weights!r}.")
 
 
 def _first_text(X: Any) -> tuple[int, Any, Any] | None:

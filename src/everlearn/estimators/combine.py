@@ -50,7 +50,7 @@ def merge(
     >>> everlearn.merge(models).n_samples_seen_
     900
     """
-    listed = list(models)
+    listed = list(models) if isinstance(models, Iterable) else []
     if not listed or not all(isinstance(model, StreamEstimator) for model in listed):
         raise InputError("models must be one or more everlearn models, as in merge([a, b]).")
     return listed[0].merge(*listed[1:], method=method, weights=weights, n_components=n_components)

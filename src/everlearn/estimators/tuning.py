@@ -83,6 +83,8 @@ def tune(
     >>> model.delta == results[0]["delta"]
     True
     """
+    if isinstance(candidates, Mapping):
+        raise InputError("candidates is one dict; give a list of them, as in [{'delta': 1.0}, {'delta': 0.1}].")
     listed = [dict(candidate) for candidate in (CANDIDATES if candidates is None else candidates)]
     if not listed:
         raise InputError("candidates is empty; give at least one dict of parameters, or None for the default ones.")
