@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
 from everlearn.errors import EverlearnError, InputError, StateFileError
-from everlearn.streams import records, store
+from everlearn.streams import records, statefile, store
 from everlearn.streams.records import BadRow, Event, Interval
 from everlearn.streams.store import Store
 
@@ -284,6 +284,25 @@ def test_killed_at_any_moment_the_file_holds_one_whole_step(path):
             assert found.position("a") == {"row": n}
             assert found.load("a").n_samples_seen_ == n
             assert found.totals("a")["rows"] == sum(p.n_rows for p in found.history("a")) == n
+
+
+def test_an_error_of_a_full_disk_is_called_one(path, monkeypatch):
+    """Where SQLite maps memory, a full disk is an I/O error to it."""
+    failed = sqlite3.OperationalError("disk I/O error")
+    failed.sqlite_errorcode = sqlite3.SQLITE_IOERR
+
+    def fails(self):
+        with self._explained():
+            raise failed
+
+    monkeypatch.setattr(statefile.StateFile, "_prepare", fails)
+    with pytest.raises(OSError, match="disk I/O error") as caught:
+        Store(path)
+    assert caught.value.errno == errno.EIO
+    monkeypatch.setattr(statefile.os, "statvfs", lambda folder: os.statvfs_result([4096, 4096, 100, 3, 3] + [0] * 5))
+    with pytest.raises(OSError, match="disk is full") as caught:
+        Store(path)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_a_full_disk_leaves_the_last_step(opened):

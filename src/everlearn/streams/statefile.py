@@ -16,6 +16,7 @@ from everlearn.errors import StateFileError
 APPLICATION_ID = 0x45564C4E  # "EVLN"
 FORMAT_VERSION = 1
 BUSY_SECONDS = 30.0
+_LEAST_ROOM = 1 << 16
 
 _SCHEMA = """
 CREATE TABLE model (
@@ -181,8 +182,16 @@ class StateFile:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _DAMAGE or not code:
                 raise StateFileError(_damaged(self.path, str(error))) from error
+            if code == sqlite3.SQLITE_IOERR and _is_full(self.path):
+                raise OSError(errno.ENOSPC, "The disk is full, and the state file cannot be used", self.path) from error
             what = f"The state file cannot be used: {error}"
             raise OSError(_ERRNO.get(code, errno.EIO), what, self.path) from error
+
+
+def _is_full(path: str) -> bool:
+    """Whether the disk has no room for a file's smallest step; SQLite calls that an I/O error where it maps memory."""
+    disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    return disk.f_bavail * disk.f_frsize < _LEAST_ROOM
 
 
 def _check_start(path: str) -> None:
