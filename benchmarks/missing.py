@@ -22,10 +22,12 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 import naive
 
-NOTE = """Root mean square errors over columns of unit variance; means of three draws of gaps. Batch EM with missing data
+NOTE = """\
+Root mean square errors over columns of unit variance; means of three draws of gaps. Batch EM with missing data
 starts from our components and takes ten steps; a ratio below one means that it overfits these few rows. Gaps are filled
 by what a component knows, so rows with gaps that come first keep what it was created with: of the rows that warm up a
-model, those with fewest gaps are learned first. In the order of the stream the three groups came to 1.06 to 1.08."""
+model, those with fewest gaps are learned first. In the order of the stream the three groups came to 1.06 to 1.08.\
+"""
 MODELS = {"default": {}, "second_look": {"second_look": True}}
 STEPS, DRAWS = 10, 3
 
