@@ -2,7 +2,8 @@
 
 A bank runs several copies of one model that differ only in how many samples they remember. Each is weighed by how well
 it predicted the stream, the heaviest one answers, longer memories that fell behind start again from it, and a row that
-ignorance would have predicted better begins a trial: a new bank against the old one, change against outlier.
+ignorance would have predicted better begins a trial: a new bank against the old one, change against outlier. The longer
+nothing has changed, the more evidence a change takes; a row that the old bank does not take for an outlier, it learns.
 
 The bank knows nothing of the model. It drives whatever offers the functions of :class:`Hooks`.
 """
