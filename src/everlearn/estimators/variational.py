@@ -40,8 +40,8 @@ class VariationalPPCA(VariationalValues):
     for n columns and m components. By default a bank of six such models that remember 5, 10, 30, 100, 300 rows and all
     of them is weighed by how well each predicts the stream, and the heaviest answers: slow drift is followed with a
     short memory, a quiet stream with a long one. A row that ignorance would have predicted better puts a change on
-    trial; within ten rows it is accepted, and learned anew, or taken back as an outlier. The longer nothing has changed,
-    the more evidence that takes. Outliers, also those soon after a change, are left out.
+    trial; within ten rows it is accepted, and learned anew, or taken back as an outlier. The longer nothing has
+    changed, the more evidence that takes. Outliers, also those soon after a change, are left out.
 
     Parameters
     ----------
