@@ -23,7 +23,7 @@ LIMIT = 1.5
 RESULTS = Path(__file__).with_name("results") / "program.md"
 TIMED = """
 import sys, time
-import everlearn.cli.learn
+import everlearn.cli.learning
 from everlearn.cli import main
 started = time.perf_counter()
 main(sys.argv[1:], standalone_mode=False)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import everlearn
 from everlearn import cli
-from everlearn.cli import learn
+from everlearn.cli import learning
 from everlearn.streams.demo import COLUMNS, demo_stream
 
 
@@ -148,7 +148,7 @@ def test_unknown_columns(run, table):
 
 
 def test_places_that_cannot_be_written_are_named_before_learning(run, table, monkeypatch):
-    monkeypatch.setattr(learn, "_learn", lambda *arguments: pytest.fail("learned first"))
+    monkeypatch.setattr(learning, "_learn", lambda *arguments: pytest.fail("learned first"))
     assert "no folder" in run("learn", table[1], "--model-file", "absent/m.evl", status=1)
     assert "is a directory" in run("learn", table[1], "--model-file", ".", status=2)
     monkeypatch.setattr("everlearn.cli.common.os.access", lambda path, mode: mode != os.W_OK)
@@ -164,14 +164,14 @@ def test_a_failing_disk_is_reported(run, table, monkeypatch):
 
 
 def test_interruption_keeps_what_was_learned(run, table, monkeypatch):
-    learned = learn.Learner.learn
+    learned = learning.Learner.learn
 
     def interrupted(self, X, y=None):
         if self.monitor.n_rows >= 200:
             signal.raise_signal(signal.SIGINT)
         return learned(self, X, y)
 
-    monkeypatch.setattr(learn.Learner, "learn", interrupted)
+    monkeypatch.setattr(learning.Learner, "learn", interrupted)
     output = run("learn", "--demo", "--rows", 1000, "--model-file", "m.evl")
     assert "Stopped after 300 rows" in output
     assert everlearn.load("m.evl").n_samples_seen_ == 300

@@ -57,6 +57,12 @@ def test_bare_import_loads_no_dependency():
     assert loaded_by("import everlearn") & {"numpy", "scipy", "sklearn", "numba", "click", "rich"} == set()
 
 
+def test_commands_explain_themselves_without_what_is_slow_to_import():
+    names = ["learn", "score", "impute", "ask", "show", "merge", "reduce", "serve", "doctor"]
+    loaded = loaded_by(f"import importlib; [importlib.import_module('everlearn.cli.' + name) for name in {names}]")
+    assert loaded & {"scipy", "sklearn", "numba", "pandas"} == set()
+
+
 def test_missing_extra_is_named():
     with pytest.raises(MissingExtraError, match=r"'no_such_package'.*pip install 'everlearn\[plot\]'"):
         require("no_such_package.part", extra="plot")

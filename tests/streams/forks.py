@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.cli import learn as learn
+from everlearn.cli import learning as learning
 from everlearn.cli import main
 from everlearn.streams import files, messages, runner
 

@@ -15,7 +15,6 @@ from rich.table import Table
 from everlearn.cli.common import errors_explained, load_model, names_in, number, show_table
 from everlearn.cli.plots import histogram
 from everlearn.errors import InputError
-from everlearn.streams.questions import column_names, curve
 
 _EXAMPLES = """
 Examples:
@@ -39,6 +38,8 @@ def command(
     model_file: str, given: tuple[str, ...], predict: tuple[str, ...], coverage: float, name: str | None, as_json: bool
 ) -> None:
     """Ask a model for columns, given others: mean, standard deviation, interval and a small histogram."""
+    from everlearn.streams.questions import column_names, curve
+
     with errors_explained():
         model = load_model(model_file, name)
         model._check_started()

@@ -10,8 +10,6 @@ import numpy as np
 
 from everlearn.cli.common import check_output, errors_explained, load_model, rows_from, say_bad_rows
 from everlearn.errors import InputError
-from everlearn.streams.questions import column_names
-from everlearn.streams.sinks import open_sink
 
 _EXAMPLES = """
 Examples:
@@ -39,6 +37,9 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
 
 
 def _impute(model: Any, sources: tuple[str, ...], output: str, std: bool) -> None:
+    from everlearn.streams.questions import column_names
+    from everlearn.streams.sinks import open_sink
+
     model._check_started()
     names, bad = column_names(model), Counter[str]()
     with open_sink(output, [*names, *(f"{name}_std" for name in names if std)]) as sink:

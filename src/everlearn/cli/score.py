@@ -11,8 +11,6 @@ import numpy as np
 
 from everlearn.cli.common import FOUND, Stopped, check_output, errors_explained, load_model, rows_from, say_bad_rows
 from everlearn.errors import InputError
-from everlearn.streams.questions import has_target
-from everlearn.streams.sinks import open_sink
 
 _EXAMPLES = """
 Examples:
@@ -50,6 +48,8 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
 
 
 def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | None) -> int:
+    from everlearn.streams.sinks import open_sink
+
     row, n_alarms, bad = 0, 0, Counter[str]()
     with open_sink(output, fields(model)) as sink:
         for batch in rows_from(sources, model):
@@ -66,6 +66,8 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
 
 def fields(model: Any) -> list[str]:
     """Names of what is said of each row."""
+    from everlearn.streams.questions import has_target
+
     if has_target(model):
         return ["row", "prediction", "probability" if hasattr(model, "predict_proba") else "std"]
     return ["row", "log_density", "p_value"] if hasattr(model, "novelty") else ["row", "log_density"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -14,8 +14,9 @@ from rich.table import Table
 from everlearn.cli.common import errors_explained, load_model, number, show_table
 from everlearn.cli.plots import bar, sparkline
 from everlearn.cli.summary import moments_of, show_parts
-from everlearn.streams.questions import column_names
-from everlearn.streams.store import Store
+
+if TYPE_CHECKING:
+    from everlearn.streams.store import Store
 
 _EXAMPLES = """
 Examples:
@@ -33,6 +34,8 @@ _SHOWN = 20
 @click.option("--name", help="Name of the model, where FILE is a state file with several.")
 def command(file: str, name: str | None) -> None:
     """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote."""
+    from everlearn.streams.store import Store
+
     console = Console(highlight=False)
     with errors_explained():
         with open(file, "rb") as opened:
@@ -83,6 +86,8 @@ def _show_run(store: Store, name: str, console: Console) -> None:
 
 def show_model(model: Any, console: Console) -> None:
     """Kind, parameters, columns and parts of a model."""
+    from everlearn.streams.questions import column_names
+
     default = type(model)().get_params(deep=False)
     changed = {k: v for k, v in model.get_params(deep=False).items() if repr(v) != repr(default[k])}
     console.print(f"[bold]{type(model).__name__}[/]({escape(', '.join(f'{k}={v!r}' for k, v in changed.items()))})")

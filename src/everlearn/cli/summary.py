@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from everlearn.cli.common import number, show_table
-from everlearn.streams.learner import Learner
+
+if TYPE_CHECKING:
+    from everlearn.streams.learner import Learner
 
 _SHOWN_COMPONENTS = 6
 _SHOWN_COLUMNS = 6
