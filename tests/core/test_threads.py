@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from everlearn.core import incremental, scoring, threads
+from everlearn.core import device, incremental, scoring, threads
 from everlearn.core.pace import Method
 from states import learn, mixture, rows_from, settings_for
 
@@ -70,7 +70,8 @@ def test_sections_that_overlap_in_any_order_give_blas_back_once(two):
 
 
 @pytest.mark.parametrize("method", [Method.BLOCKS, Method.NEAR_BLOCKS])
-def test_the_same_bits_with_one_and_with_two_threads(method):
+def test_the_same_bits_with_one_and_with_two_threads(method, monkeypatch):
+    monkeypatch.setattr(device, "SHARED", 0)
     rng = np.random.default_rng(0)
     D = 112
     start = mixture(rng, D, 5, spread=2.0, count=200.0)

@@ -24,6 +24,8 @@ Indices = NDArray[np.integer[Any]]
 # From this many columns on, the products of one component are long enough for a BLAS call each. All of them go to
 # SciPy's BLAS: NumPy has another one, and the waiting threads of the one would take the cores from the other.
 LARGE = 96
+# From this many columns on, what a block does to one component is work enough to be handed to a thread.
+SHARED = 512
 
 
 class Device(Protocol):
@@ -126,7 +128,8 @@ class Host:
 
     def release(self, matrices: HostMatrices, n: int) -> None:
         """Complete the matrices of which there is one triangle."""
-        threads.each(lambda j: kernels.mirror_upper(matrices.precisions[j]), np.flatnonzero(matrices.half[:n]).tolist())
+        half = np.flatnonzero(matrices.half[:n]).tolist()
+        self.each(lambda j: kernels.mirror_upper(matrices.precisions[j]), half, matrices.precisions.shape[-1])
         matrices.half[:] = False
 
     def diagonals(self, matrices: HostMatrices, n: int) -> Array:
@@ -147,8 +150,8 @@ class Host:
         return [slice(j, j + 1) for j in range(n)] if D >= LARGE else [slice(0, n)] if n > 0 else []
 
     def each(self, work: Callable[[Any], Any], stacks: Sequence[Any], D: int) -> list[Any]:
-        """On several cores if the matrices are large."""
-        return threads.each(work, stacks) if D >= LARGE else [work(stack) for stack in stacks]
+        """On several cores if the matrices are large enough."""
+        return threads.each(work, stacks) if D >= SHARED else [work(stack) for stack in stacks]
 
     def place(self, matrices: HostMatrices, j: int, precision: Array) -> None:
         """Lambda_j = diag(precision)."""

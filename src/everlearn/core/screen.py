@@ -23,6 +23,8 @@ Mask = NDArray[np.bool_]
 
 # With many columns the distances of so many rows, or of twice as many in long blocks, are one piece of work.
 PIECE = 128
+# Their components are described in so many parts.
+PARTS = 8
 
 
 class Screen(NamedTuple):
@@ -51,7 +53,7 @@ def empty(centre: Array, capacity: int) -> Screen:
 
 def describe(screen: Screen, means: Array, precisions: Array, which: NDArray[np.intp]) -> None:
     """Bring the coefficients of some components up to date; of the precisions the upper triangles are enough."""
-    parts = [which] if means.shape[1] < LARGE else np.split(which, np.arange(1, len(which)))
+    parts = [which] if means.shape[1] < LARGE else np.array_split(which, min(len(which), PARTS) or 1)
     threads.each(lambda part: kernels.describe(precisions, means, part, *screen), parts)
 
 
