@@ -50,7 +50,8 @@ def fitted(points):
 def table(results):
     lines = ["| | sizes | seconds | power fitted | expected |", "|---|---|---|---|---|"]
     for name, (points, expected) in results.items():
-        sizes, times = (", ".join(f"{value:.3g}" for value in values) for values in zip(*points, strict=True))
+        sizes = ", ".join(f"{size:,}" for size, _ in points)
+        times = ", ".join(f"{seconds:.3g}" for _, seconds in points)
         lines.append(f"| {name} | {sizes} | {times} | **{fitted(points)[0]:.2f}** | {expected:.0f} |")
     return lines
 
