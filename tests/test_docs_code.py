@@ -70,3 +70,11 @@ def test_reference_names_every_public_name():
     page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     public = [name for name in everlearn.__all__ if not name.startswith("_")]
     assert [name for name in public if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_readme_shows_the_peers_as_they_were_measured():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Beside its peers")[2].partition("\n## ")[0]
+    shown = [line for line in section.splitlines() if line.startswith("|")]
+    measured = (ROOT / "benchmarks" / "results" / "peers.md").read_text(encoding="utf-8").splitlines()
+    assert len(shown) > 10
+    assert [line for line in shown if line not in measured] == []

@@ -250,7 +250,7 @@ def test_the_documentation_shows_the_results_of_a_full_run(repository):
 
 def test_the_full_run_skipped_nothing_and_meets_the_marks(repository):
     sections = read(repository / "docs" / "reproduction.json")["sections"]
-    assert list(sections) == [item.key for item in choose() if item.key in sections]
+    assert list(sections) == [item.key for item in choose()]
     assert [key for key, section in sections.items() if section["verdict"] == SKIPPED] == []
     for key in ("figmn:table2", "figmn:table3", "figmn:mnist"):
         assert sections[key]["claims"][0]["verdict"] == REPRODUCED, key
