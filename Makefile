@@ -21,7 +21,7 @@ test: .venv/.test
 
 # The kernels as plain Python: numba can neither hide nor add a fault.
 test-nojit: .venv/.test
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/kernels
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 tests/kernels
 
 # Exit status 5 means that no test carries the mark: then torch is not fetched.
 test-torch: .venv/.test

@@ -119,7 +119,9 @@ def _run(reproduction: Reproduction, items: list[Item], settings: _Settings, pla
     costs = [item.seconds[0 if settings.quick else 1] for item in todo]
     items_word = "item" if len(todo) == 1 else "items"
     length = _duration(sum(costs))
-    console.print(f"{len(todo)} {items_word}, about {length} on two cores (a first run compiles for a minute more).")
+    console.print(
+        f"{len(todo)} {items_word}, about {length} on two cores (the very first compiles for two minutes more)."
+    )
     shape = TextColumn("{task.fields[state]}")
     with Progress(BarColumn(30), TimeElapsedColumn(), shape, console=console) as progress:
         bar = progress.add_task("", total=max(sum(costs), 1.0), state="")
