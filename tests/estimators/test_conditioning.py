@@ -179,6 +179,12 @@ def test_order_of_columns_does_not_matter(order):
     assert np.allclose(permuted.predict_columns(X[:, order], target), plain.predict_columns(X, 2), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("interval", [0, 1, 90, -0.5, float("nan")])
+def test_an_interval_that_is_no_probability_is_refused_by_its_name(interval):
+    with pytest.raises(InputError, match=r"interval=.* is not a probability between 0 and 1"):
+        MODEL.predict_columns(rows(5), target=0, interval=interval)
+
+
 def test_intervals_cover_what_they_say():
     model = learned(random_state=1).fit(rows())
     X, _ = model.sample(4000)
@@ -311,5 +317,7 @@ def test_more_mistakes():
         MODEL.sample_columns(rows(3), 1, n_samples=0)
     with pytest.raises(InputError, match="Y must hold 3 rows of 1 finite values"):
         MODEL.condition(rows(3), target=1).log_density([1.0, 2.0])
-    with pytest.raises(InputError, match="coverage"):
+    with pytest.raises(InputError, match=r"interval=1\.5"):
         MODEL.predict_columns(rows(3), 1, interval=1.5)
+    with pytest.raises(InputError, match=r"coverage=1\.5"):
+        MODEL.condition(rows(3), target=1).interval(1.5)

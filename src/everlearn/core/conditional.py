@@ -77,9 +77,14 @@ def quantile(mixture: ConditionalMixture, q: float) -> Array:
 
 def interval(mixture: ConditionalMixture, coverage: float) -> tuple[Array, Array]:
     """Central interval of each target column that holds the probability `coverage`: lower and upper ends, (n, T)."""
-    if not 0.0 < coverage < 1.0:
-        raise InputError(f"coverage={coverage!r} is not a probability between 0 and 1; give for instance 0.9.")
+    check_coverage("coverage", coverage)
     return quantile(mixture, 0.5 - 0.5 * coverage), quantile(mixture, 0.5 + 0.5 * coverage)
+
+
+def check_coverage(name: str, value: float) -> None:
+    """Refuse an argument that is no probability inside an interval."""
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name}={value!r} is not a probability between 0 and 1; give for instance 0.9.")
 
 
 def log_density(mixture: ConditionalMixture, Y: Array) -> Array:

@@ -250,6 +250,8 @@ class MixtureConditioning:
         rows, columns = self._ask_for(X, given, target)
         state, constants = self._answer()
         scale = constants.frame.scale[columns]
+        if interval is not None:
+            conditional.check_coverage("interval", interval)
         if not (return_std or return_cov or interval is not None):
             return asking.expect(state, to_internal(rows, constants.inverse_scale, LIMIT), columns) * scale
         wanted = ["mean"] + ["std"] * bool(return_std) + ["cov"] * bool(return_cov)
