@@ -1,8 +1,10 @@
 """The commands that ask, show and combine models, and how they end."""
 
 import csv
+import errno
 import io
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -71,6 +73,18 @@ def test_columns_are_found_by_name(run):
     np.testing.assert_array_equal(found["log_density"], expected["log_density"])
     write("lacking.csv", X[:, :2], ["rpm", "torque"])
     assert "no column 'temp'" in run("score", "m.evl", "lacking.csv", status=1)
+
+
+@pytest.mark.parametrize("command", ["score", "impute"])
+def test_nothing_is_written_before_the_columns_are_known_to_be_right(run, command):
+    write("lacking.csv", X[:, :2], ["rpm", "torque"])
+    assert CliRunner().invoke(cli.main, [command, "m.evl", "lacking.csv"]).stdout == ""
+    run(command, "m.evl", "rows.csv", "-o", "old.csv")
+    with open("old.csv") as file:
+        before = file.read()
+    run(command, "m.evl", "lacking.csv", "-o", "old.csv", status=1)
+    with open("old.csv") as file:
+        assert file.read() == before
 
 
 def test_scores_to_files_and_alarms(run):
@@ -236,6 +250,19 @@ def test_a_report_and_outputs(run):
         assert "plotly" in file.read().lower()
     with open("s.csv") as file:
         assert len(file.readlines()) == 801
+
+
+def test_a_full_disk_leaves_no_half_report(run, monkeypatch):
+    pytest.importorskip("plotly")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("everlearn.estimators.files.os.fsync", full)
+        said = run("learn", "rows.csv", "--report", "r.html", "--quiet", status=4)
+    assert "The report could not be saved: No space left on device" in " ".join(said.split())
+    assert sorted(os.listdir()) == ["m.evl", "rows.csv"]
 
 
 def test_a_broker_that_is_not_there(run):

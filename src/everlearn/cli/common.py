@@ -97,8 +97,9 @@ def load_model(path: str, name: str | None = None) -> Any:
         return store.load(name or (names[0] if len(names) == 1 else "model"))
 
 
-def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Any]:
-    """Batches of files with the columns of a model."""
+@contextlib.contextmanager
+def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Iterator[Any]]:
+    """Batches of files, which are known to have the columns of a model before the first is read."""
     from everlearn.streams.opening import open_source
 
     model._check_started()
@@ -108,7 +109,7 @@ def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Any]:
             raise InputError(
                 f"{source.place} has {len(source.columns.names)} columns of numbers, the model {model.n_features_in_}."
             )
-        yield from source.batches()
+        yield source.batches()
 
 
 def say_bad_rows(counts: dict[str, int]) -> None:

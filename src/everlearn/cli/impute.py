@@ -40,13 +40,14 @@ def _impute(model: Any, sources: tuple[str, ...], output: str, std: bool) -> Non
     from everlearn.streams.questions import column_names
     from everlearn.streams.sinks import open_sink
 
-    model._check_started()
-    names, bad = column_names(model), Counter[str]()
-    with open_sink(output, [*names, *(f"{name}_std" for name in names if std)]) as sink:
-        for batch in rows_from(sources, model):
-            bad.update(left_out.reason for left_out in batch.bad)
-            if len(batch.X):
-                answer = model.impute(batch.X, return_std=True)
-                sink.write((np.column_stack(answer) if std else answer[0]).tolist())
-                sink.flush()
+    bad = Counter[str]()
+    with rows_from(sources, model) as batches:
+        names = column_names(model)
+        with open_sink(output, [*names, *(f"{name}_std" for name in names if std)]) as sink:
+            for batch in batches:
+                bad.update(left_out.reason for left_out in batch.bad)
+                if len(batch.X):
+                    answer = model.impute(batch.X, return_std=True)
+                    sink.write((np.column_stack(answer) if std else answer[0]).tolist())
+                    sink.flush()
     say_bad_rows(bad)

@@ -51,8 +51,8 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
     from everlearn.streams.sinks import open_sink
 
     row, n_alarms, bad = 0, 0, Counter[str]()
-    with open_sink(output, fields(model)) as sink:
-        for batch in rows_from(sources, model):
+    with rows_from(sources, model) as batches, open_sink(output, fields(model)) as sink:
+        for batch in batches:
             bad.update(left_out.reason for left_out in batch.bad)
             if len(batch.X):
                 answers = answers_to(model, batch.X)
