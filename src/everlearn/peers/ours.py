@@ -39,7 +39,7 @@ class Streaming(Model):
             return -np.asarray(self.model.prequential(X))
         scores = np.full(len(X), np.nan)
         for i, row in enumerate(self.pieces(X, 1)):
-            if self.model._is_started():
+            if hasattr(self.model, "n_features_in_"):
                 scores[i] = -self.model.score_samples(row)[0]
             self.model.partial_fit(row)
         return scores
