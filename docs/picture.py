@@ -80,15 +80,15 @@ def surprise_panel(surprise, faulty):
 
 
 def components_panel(model, X):
-    """Components of the mixture at two standard deviations, over some rows."""
-    panel = Panel(320, "what it learned by itself", "speed and vibration", (300, 2800), (0, 5))
+    """The larger components of the mixture at two standard deviations, over some rows; small ones caught the faults."""
+    panel = Panel(320, "what it learned by itself", "speed and vibration; weights from 2 % on", (300, 2800), (0, 5))
     some = X[~np.isnan(X).any(axis=1)][::20]
     panel.dots(some[:, RPM], some[:, VIBRATION], GRAY, 1.1, opacity=0.5)
     circle = np.linspace(0, 2 * np.pi, 41)
     around = 2 * np.column_stack([np.cos(circle), np.sin(circle)])
     columns = np.ix_([RPM, VIBRATION], [RPM, VIBRATION])
     for weight, mean, covariance in zip(model.weights_, model.means_, model.covariances_, strict=True):
-        if weight > 0.01:
+        if weight >= 0.02:
             ring = mean[[RPM, VIBRATION]] + around @ np.linalg.cholesky(covariance[columns]).T
             panel.line(ring[:, 0], ring[:, 1], BLUE, 1.3)
     panel.ticks([600, 1500, 2400], ["600", "1,500", "2,400"])
