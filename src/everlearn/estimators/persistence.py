@@ -8,14 +8,11 @@ that names the file's tensors. Reading it builds only the classes listed in `eve
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ from everlearn import __version__
 from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.encoding import DTYPES, Arrays, decode, encode
+from everlearn.estimators.files import write_whole
 
 FORMAT_VERSION = 1
 _KEY = "everlearn"
@@ -73,10 +71,7 @@ def save(model: StreamEstimator, path: str | os.PathLike[str]) -> None:
     >>> same.score([[0.5, 0.5]]) == model.score([[0.5, 0.5]])
     True
     """
-    data = dumps(model)
-    target = Path(os.path.realpath(path))
-    with _explained(target):
-        _replace(target, data)
+    write_whole(path, dumps(model), "model")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -246,49 +241,3 @@ def digest(tree: Any, arrays: Arrays) -> str:
 
 def _refuse_constant(token: str) -> float:
     raise ModelFileError(f"it has the number {token}, which JSON does not know.")
-
-
-# -- writing ---------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _explained(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        before = "The file that was there is intact." if target.is_file() else "Nothing was written."
-        raise OSError(
-            error.errno, f"The model could not be saved: {error.strerror or error}. {before}", os.fspath(target)
-        ) from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    """Write beside the target, flush, rename, flush the folder."""
-    old = target.stat() if target.exists() else None
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        raise OSError(errno.EEXIST, "there is something else than a file at this path")
-    if not target.parent.is_dir():
-        raise OSError(errno.ENOENT, f"there is no folder {target.parent}; create it first")
-    draft = target.with_name(f".everlearn-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb") as file:
-            if old is not None:
-                os.chmod(draft, stat.S_IMODE(old.st_mode))
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    _flush_folder(target.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new name durable, where the system lets a folder be opened and flushed."""
-    with contextlib.suppress(PermissionError, NotImplementedError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

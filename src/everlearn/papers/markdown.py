@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
+from everlearn.estimators.files import write_whole
 from everlearn.papers.registry import choose
 from everlearn.papers.report import badge, origins
 from everlearn.papers.results import SKIPPED, VERDICTS, Cell, shown
@@ -21,7 +21,7 @@ def write_markdown(record: dict[str, Any], path: str | os.PathLike[str]) -> None
     path : path-like
         The file.
     """
-    Path(path).write_text(markdown(record), encoding="utf-8")
+    write_whole(path, markdown(record), "page")
 
 
 def markdown(record: dict[str, Any]) -> str:

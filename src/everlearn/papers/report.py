@@ -6,10 +6,10 @@ import json
 import os
 from html import escape
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from everlearn.errors import MissingExtraError, require
+from everlearn.estimators.files import write_whole
 from everlearn.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED, VERDICTS, Cell, shown
 
 CLASSES = {REPRODUCED: "reproduced", PAPER_MODE_ONLY: "paper-mode", NOT_REPRODUCED: "not", SKIPPED: "skipped"}
@@ -29,7 +29,7 @@ def write_report(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
     path : path-like
         The page.
     """
-    Path(path).write_text(page(record), encoding="utf-8")
+    write_whole(path, page(record), "report")
 
 
 def page(record: dict[str, Any]) -> str:

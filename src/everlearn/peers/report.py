@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlearn.errors import InputError
+from everlearn.estimators.files import write_whole
 from everlearn.papers.provenance import provenance
 from everlearn.peers.contender import OURS
 from everlearn.peers.table import Headline, Measure, Row, Table, summary
@@ -63,7 +64,7 @@ def write(report: Report, path: str | os.PathLike[str]) -> None:
     path : path-like
         A file that ends in .html or .md.
     """
-    Path(path).write_text(form_of(path)(report), encoding="utf-8")
+    write_whole(path, form_of(path)(report), "report")
 
 
 def form_of(path: str | os.PathLike[str]) -> Any:

@@ -7,13 +7,13 @@ import html
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import everlearn
 from everlearn.core import mixture as mixtures
+from everlearn.estimators.files import write_whole
 from everlearn.streams import pictures
 from everlearn.streams.assets import asset, plotly_js
 from everlearn.streams.questions import column_names, is_fitted, mixture_of
@@ -32,7 +32,7 @@ def write_report(
     name: str = "model",
     totals: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a report on a model and its run to one HTML file.
+    """Write a report on a model and its run to one HTML file, all of it or nothing.
 
     Parameters
     ----------
@@ -53,8 +53,10 @@ def write_report(
     ------
     MissingExtraError
         The plotly package, which brings the drawing script, is not installed.
+    OSError
+        The file could not be written.
     """
-    Path(path).write_text(render(model, history, events, name=name, totals=totals), encoding="utf-8")
+    write_whole(path, render(model, history, events, name=name, totals=totals), "report")
 
 
 def render(
