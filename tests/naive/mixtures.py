@@ -1,0 +1,180 @@
+"""Learning a mixture: one row at a time in covariance form, O(D^3) a row; blocks; batch EM."""
+
+import numpy as np
+
+from naive.gaussians import condition, log_joint_with_gaps, log_normal
+
+
+class IGMN:
+    """The incremental Gaussian mixture network with covariances and explicit inverses."""
+
+    def __init__(self, initial_variance, threshold, *, paper=False, forgetting=1.0, prune=None, centre=None):
+        self.initial = np.diag(initial_variance)
+        self.threshold = threshold  # function of the number of observed columns
+        self.paper, self.forgetting, self.prune = paper, forgetting, prune
+        self.centre = np.zeros(len(initial_variance)) if centre is None else centre
+        self.means, self.covariances, self.counts, self.ages = [], [], [], []
+        self.log_densities, self.distances = [], []
+
+    def learn(self, x, weight=1.0):
+        seen = ~np.isnan(x)
+        if not seen.any():
+            self.log_densities.append(0.0), self.distances.append(0.0)
+            return
+        d2, log_joint, filled, extra = self._measure(x, seen)
+        self.distances.append(min(d2, default=np.inf))
+        self.log_densities.append(np.log(np.sum(np.exp(log_joint)) / np.sum(self.counts)) if d2 else np.nan)
+        posterior = np.exp(log_joint - np.max(log_joint, initial=-np.inf))
+        posterior = posterior / posterior.sum() if d2 else posterior
+        self.counts = [self.forgetting * count for count in self.counts]
+        if min(d2, default=np.inf) >= self.threshold(seen.sum()):
+            self._create(x, weight, posterior, filled)
+        else:
+            self._update(weight * posterior, filled, extra)
+            if self.prune is not None:
+                self._prune(*self.prune)
+
+    def _measure(self, x, seen):
+        d2, log_joint, filled, extra = [], [], [], []
+        for mean, covariance, count in zip(self.means, self.covariances, self.counts, strict=True):
+            marginal = covariance[np.ix_(seen, seen)]
+            e = x[seen] - mean[seen]
+            gain = covariance[np.ix_(~seen, seen)] @ np.linalg.inv(marginal)
+            full = x.copy()
+            full[~seen] = mean[~seen] + gain @ e
+            conditional = np.zeros_like(covariance)
+            conditional[np.ix_(~seen, ~seen)] = (
+                covariance[np.ix_(~seen, ~seen)] - gain @ covariance[np.ix_(seen, ~seen)]
+            )
+            d2.append(e @ np.linalg.inv(marginal) @ e)
+            log_det = np.linalg.slogdet(2 * np.pi * marginal)[1]
+            log_joint.append(np.log(count) - 0.5 * (d2[-1] + log_det))
+            filled.append(full)
+            extra.append(conditional)
+        return d2, np.array(log_joint), filled, extra
+
+    def _create(self, x, weight, posterior, filled):
+        guess = np.sum([p * f for p, f in zip(posterior, filled, strict=True)], axis=0) if filled else self.centre
+        self.means.append(np.where(np.isnan(x), guess, x))
+        self.covariances.append(self.initial.copy())
+        self.counts.append(weight)
+        self.ages.append(1)
+
+    def _update(self, shares, filled, extra):
+        for j, p in enumerate(shares):
+            self.ages[j] += 1
+            self.counts[j] += p
+            w = min(p / self.counts[j], 0.999)  # a faded component keeps a thousandth of its shape
+            e = filled[j] - self.means[j]
+            new_mean = self.means[j] + w * e
+            if self.paper:
+                e_star, step = filled[j] - new_mean, new_mean - self.means[j]
+                spread = w * np.outer(e_star, e_star) - np.outer(step, step)
+            else:
+                spread = w * (1 - w) * np.outer(e, e)
+            covariance = (1 - w) * self.covariances[j] + spread + w * extra[j]
+            self.means[j] = new_mean if np.linalg.eigvalsh(covariance)[0] > 0 else self.means[j]
+            self.covariances[j] = covariance if np.linalg.eigvalsh(covariance)[0] > 0 else self.covariances[j]
+
+    def _prune(self, min_age, min_count):
+        heaviest = int(np.argmax(self.counts))
+        keep = [
+            j == heaviest or not (self.ages[j] > min_age and self.counts[j] < min_count) for j in range(len(self.means))
+        ]
+        for name in ("means", "covariances", "counts", "ages"):
+            setattr(self, name, [value for value, kept in zip(getattr(self, name), keep, strict=True) if kept])
+
+
+class HomogeneousBlock:
+    """Rows learned in homogeneous coordinates: P_ik = 1 + (x_i - mu)' Lambda (x_k - mu), in full after every row."""
+
+    def __init__(self, P, counts, log_dets, forgetting):
+        self.P, self.forgetting = np.array(P), forgetting
+        self.counts, self.log_dets = np.array(counts), np.array(log_dets)
+        self.shares = np.ones(len(counts))
+        self.distances, self.log_densities = [], []
+
+    def learn(self, t, D):
+        d2 = self.P[:, t, t] - 1.0
+        joint = np.log(self.counts) - 0.5 * (d2 + self.log_dets + D * np.log(2 * np.pi))
+        self.distances.append(d2.min())
+        self.log_densities.append(np.logaddexp.reduce(joint) - np.log(self.counts.sum()))
+        p = np.exp(joint - np.logaddexp.reduce(joint))
+        w = p / (self.forgetting * self.counts + p)
+        for j, column in enumerate(self.P[:, :, t].copy()):
+            outer = w[j] / (1 - w[j] + w[j] * column[t]) * np.outer(column, column)
+            self.P[j] = (self.P[j] - outer) / (1 - w[j])
+        self.counts = self.forgetting * self.counts + p
+        self.log_dets += D * np.log(1 - w) + np.log(1 + w * d2)
+        self.shares *= 1 - w
+
+
+def sturdy_covariances(groups, prior, ridge):
+    """Covariances of components from their rows: two rows of the common shape in place of the creation prior."""
+    scatters = [(rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0)) for rows in groups]
+    common = (prior + sum(scatters)) / (1 + sum(len(rows) - 1 for rows in groups))
+    return np.array(
+        [(S + 2 * (common + ridge)) / (len(rows) + 1) + ridge for S, rows in zip(scatters, groups, strict=True)]
+    )
+
+
+def left_out_log_density(x, share, counts, means, covariances, prior):
+    """Log-density of x under a mixture that has lost x, which held `share` of each component's count.
+
+    Covariances hold `prior` rows beside the counts. Gaps of x are left out of everything first.
+    """
+    seen = np.flatnonzero(~np.isnan(x))
+    left, parts = counts - share, []
+    for n, r, m, S in zip(counts, share, means, covariances, strict=True):
+        m, S, e = m[seen], S[np.ix_(seen, seen)], x[seen] - m[seen]
+        scatter = (n + prior) * S - r * n / (n - r) * np.outer(e, e)
+        parts.append(log_normal(x[seen], (n * m - r * x[seen]) / (n - r), scatter / (n - r + prior)))
+    joint = np.log(left / left.sum()) + np.array(parts)
+    return joint.max() + np.log(np.exp(joint - joint.max()).sum())
+
+
+def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
+    """EM from a start; gaps are filled by conditional means, and their covariance is added (Ghahramani, Jordan)."""
+    for _ in range(n_steps):
+        joint = log_joint_with_gaps(X, weights, means, covariances)
+        R = np.exp(joint - joint.max(axis=1, keepdims=True))
+        R /= R.sum(axis=1, keepdims=True)
+        new_means, new_covariances = [], []
+        for r, m, S in zip(R.T, means, covariances, strict=True):
+            filled, extra = X.copy(), np.zeros_like(S)
+            for x, full, p in zip(X, filled, r, strict=True):
+                seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+                (full[gaps],), spread = condition(m, S, seen, [x[seen]], gaps)
+                extra[np.ix_(gaps, gaps)] += p * spread
+            mean = r @ filled / r.sum()
+            scatter = (r[:, None] * (filled - mean)).T @ (filled - mean)
+            new_means.append(mean)
+            new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
+        weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
+    return weights, means, covariances
+
+
+def second_look(X, counts, means, covariances, *, diagonal=False, n_steps=10):
+    """EM with each component as its own prior; rows may have gaps. Returns counts, means and covariances."""
+    D = X.shape[1]
+    unseen = max(0.0, 1.0 - len(X) / counts.sum())
+    kappa, nu = 1.0 + 0.1 * counts * unseen, 2.0 * D + 0.1 * counts * unseen
+    weights, mu, sigma = counts / counts.sum(), means, covariances
+    for _ in range(n_steps):
+        joint = log_joint_with_gaps(X, weights, mu, sigma)
+        R = np.exp(joint - joint.max(axis=1, keepdims=True))
+        R /= R.sum(axis=1, keepdims=True)
+        new_mu, new_sigma = [], []
+        for j, r in enumerate(R.T):
+            filled, extra = X.copy(), np.zeros((D, D))
+            for x, full, p in zip(X, filled, r, strict=True):
+                seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+                (full[gaps],), spread = condition(mu[j], sigma[j], seen, [x[seen]], gaps)
+                extra[np.ix_(gaps, gaps)] += p * spread
+            m = (r @ filled + kappa[j] * means[j]) / (r.sum() + kappa[j])
+            E, shift = filled - m, m - means[j]
+            scatter = (r[:, None] * E).T @ E + extra + nu[j] * covariances[j] + kappa[j] * np.outer(shift, shift)
+            new_mu.append(m)
+            new_sigma.append((scatter * np.eye(D) if diagonal else scatter) / (r.sum() + nu[j]))
+        weights, mu, sigma = (R.sum(axis=0) + 0.5) / (len(X) + 0.5 * len(counts)), np.array(new_mu), np.array(new_sigma)
+    return weights * counts.sum(), mu, sigma
