@@ -216,7 +216,7 @@ def exact_distances(X, means, precisions):
 
 @given(
     seed=st.integers(0, 10**6),
-    D=st.integers(1, 50),
+    D=st.integers(1, 50) | st.just(LARGE + 5),
     offset=st.sampled_from([0.0, 10.0, 1e4]),
     condition=st.sampled_from([1.0, 1e3, 1e8]),
     scale=st.sampled_from([1e-12, 1.0, 1e12]),
@@ -229,31 +229,30 @@ def test_bounds_of_the_screen_hold(seed, D, offset, condition, scale):
     precisions = 0.5 * (precisions + np.swapaxes(precisions, 1, 2))
     means = scale * (offset + rng.normal(size=(K, D)))
     X = scale * (offset + rng.normal(0, 3, (n, D)))
-    bounds = screen.empty(means.mean(axis=0) + scale * rng.normal(size=D), K)
-    screen.describe(bounds, means, np.triu(precisions), np.arange(K))
+    bounds = screen.screen_of(means.mean(axis=0) + scale * rng.normal(size=D), means, np.triu(precisions), K)
     d2, error = screen.squared_distances(bounds, X, K)
     truth = exact_distances(X, means, precisions)
     assert np.all(np.abs(d2 - truth) <= error)
     assert np.all(screen.lower_bounds(bounds, X, K) <= 1.0 + truth)
 
 
-def test_the_screen_is_sharp_enough_to_be_of_use():
+@pytest.mark.parametrize("D", [34, LARGE])
+def test_the_screen_is_sharp_enough_to_be_of_use(D):
     rng = np.random.default_rng(0)
-    state = mixture(rng, 34, 20, spread=5.0, room=0)
-    bounds = screen.empty(np.zeros(34), 20)
-    screen.describe(bounds, state.means, state.precisions, np.arange(20))
+    state = mixture(rng, D, 20, spread=5.0, room=0)
+    bounds = screen.screen_of(np.zeros(D), state.means, state.precisions, 20)
     X = rows_from(rng, state, 50)
     d2, error = screen.squared_distances(bounds, X, 20)
     assert np.median(error / d2) < 0.01
 
 
+@pytest.mark.parametrize("D", [3, LARGE])
 @pytest.mark.parametrize("scale", [1e-30, 1e30, 1e60])
-def test_sizes_beyond_single_precision_are_evaluated(scale):
+def test_sizes_beyond_single_precision_are_evaluated(scale, D):
     rng = np.random.default_rng(1)
-    state = mixture(rng, 3, 4, room=0)
-    bounds = screen.empty(np.zeros(3), 4)
-    screen.describe(bounds, state.means, state.precisions, np.arange(4))
-    X = scale * rng.normal(size=(10, 3))
+    state = mixture(rng, D, 4, room=0)
+    bounds = screen.screen_of(np.zeros(D), state.means, state.precisions, 4)
+    X = scale * rng.normal(size=(10, D))
     truth = exact_distances(X, state.means, state.precisions)
     assert np.all(screen.lower_bounds(bounds, X, 4) <= 1.0 + truth)
 
@@ -279,13 +278,25 @@ def test_screens_pass_over_most_components_of_a_separated_mixture():
     start = mixture(rng, 16, 30, spread=8.0, count=300.0)
     X = rows_from(rng, start, 256)
     rows = Rows(X, np.ones(256), np.empty(256), np.empty(256))
-    bounds = screen.empty(np.zeros(16), len(start.counts))
-    screen.describe(bounds, start.means, start.precisions, np.arange(30))
+    bounds = screen.screen_of(np.zeros(16), start.means, start.precisions, 30)
     _, progress = block.learn_block(
         start, HOST, HOST.adopt(start.precisions), rows, rows.X, settings_for(16), np.inf, bounds
     )
     assert progress.rows == 256
     assert progress.met < 0.1
+
+
+def test_a_block_with_too_many_meetings_is_cut_short(monkeypatch):
+    rng = np.random.default_rng(11)
+    start = mixture(rng, 16, 3, spread=0.1, count=300.0)
+    X = rows_from(rng, start, 256)
+    rows = Rows(X, np.ones(256), np.empty(256), np.empty(256))
+    bounds = screen.screen_of(np.zeros(16), start.means, start.precisions, 3)
+    monkeypatch.setattr(block, "MOST_MEETINGS", 3 * 64**2)
+    _, progress = block.learn_block(
+        start, HOST, HOST.adopt(start.precisions), rows, rows.X, settings_for(16), np.inf, bounds
+    )
+    assert progress.rows == 64
 
 
 # -- the choice ---------------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ Indices = NDArray[np.int64]
 
 # Components that one block may create: each costs b^2 D/2 flops for a Gram matrix of its own.
 MAX_BIRTHS = 8
+# Numbers that the Gram matrices of a block with a screen may have (256 MiB); it is cut short when they would have more.
+MOST_MEETINGS = 2**25
 
 
 class Rows(NamedTuple):
@@ -82,11 +84,14 @@ def learn_block(
 
     The arrays of `state` are used up: go on with those of the result.
     """
-    K, capacity, (b, D) = state.n_components, len(state.counts), rows.X.shape
+    K, capacity, D = state.n_components, len(state.counts), rows.X.shape[1]
     if K == 1 and rows.weights.min() >= NEGLIGIBLE:
         return _learn_alone(state, device, matrices, rows, on_device, settings, threshold)
     births = min(MAX_BIRTHS, capacity - K)
     lower, near = _near(state, rows, screen)
+    if screen:
+        rows, on_device = rows.part(0, len(near)), on_device[: len(near)]
+    b = len(rows.X)
     meetings = _meetings(near, births) if screen else _all_meet(K, b, births)
     thinness = _thinness(device, matrices, K, settings)
     block = Block(rows.X, on_device, state, device, matrices, meetings, _members(state, thinness, births))
@@ -138,7 +143,10 @@ def _near(state: MixtureState, rows: Rows, screen: Screen | None) -> tuple[Array
     if screen is None:
         return np.empty((0, 0)), np.empty((0, 0), dtype=bool)
     heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + rows.X.shape[1] * LOG_2PI)
-    return screens.near_pairs(screen, rows.X, rows.weights, heights, state.counts[:K])
+    lower, near = screens.near_pairs(screen, rows.X, rows.weights, heights, state.counts[:K])
+    while len(near) > 1 and (near.sum(axis=0) ** 2).sum() > MOST_MEETINGS:
+        near = near[: len(near) // 2]
+    return lower, near
 
 
 def _all_meet(K: int, b: int, births: int) -> Meetings:

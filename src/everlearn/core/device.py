@@ -6,6 +6,7 @@ and Z. All of them are stacks over components: E, Y and Z are (k, m, D), R and P
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +27,8 @@ Indices = NDArray[np.integer[Any]]
 LARGE = 96
 # From this many columns on, what a block does to one component is work enough to be handed to a thread.
 SHARED = 512
+# What is done to a component that is alone is divided into pieces of so many columns.
+PIECE = 200
 
 
 class Device(Protocol):
@@ -183,8 +186,7 @@ class Host:
     def project(self, matrices: HostMatrices, which: slice, E: Array) -> Array:
         """Y = E Lambda, from the upper triangle where D is large."""
         precisions = matrices.precisions[which]
-        Y: Array = E @ precisions if E.shape[-1] < LARGE else blas.project_stack(E, precisions)
-        return Y
+        return project(E, precisions) if E.shape[-1] >= LARGE else E @ precisions
 
     def gram(self, E: Array, Y: Array, P: Array) -> None:
         """P = 1 + E Y'."""
@@ -192,7 +194,7 @@ class Host:
             np.matmul(E, np.swapaxes(Y, 1, 2), out=P)
             P += 1.0
         else:
-            blas.gram_stack(E, Y, P)
+            gram(E, Y, P)
 
     def squares(self, E: Array, Y: Array) -> Array:
         """Squared distances."""
@@ -220,7 +222,10 @@ class Host:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
         if not learned.all():
             Y[~learned] = 0.0
-        (kernels if Y.shape[-1] < LARGE else blas).solve_stack(R, Y)
+        if Y.shape[-1] < LARGE:
+            kernels.solve_stack(R, Y)
+        else:
+            divided(lambda start, stop: blas.solve_columns(R, start, stop, Y), Y.shape[-1])
         return Y
 
     def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:
@@ -229,8 +234,30 @@ class Host:
         if Z.shape[-1] < LARGE:
             kernels.downdate_stack(precisions, Z, 1.0 / share)
         else:
-            blas.downdate_upper_stack(precisions, Z, 1.0 / share)
+            scale = 1.0 / share
+            divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), Z.shape[-1])
             matrices.half[which] = True
 
 
 HOST = Host()
+
+
+def project(E: NDArray[Any], precisions: NDArray[Any]) -> NDArray[Any]:
+    """Y = E Lambda, from the upper triangles."""
+    Y = np.empty_like(E)
+    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), E.shape[-1])
+    return Y
+
+
+def gram(E: NDArray[Any], Y: NDArray[Any], P: NDArray[Any]) -> None:
+    """P = 1 + E Y': the upper triangle, and some more."""
+    _, m, D = E.shape
+    divided(lambda start, stop: blas.gram_rows(E, Y, start, stop, P), D, m)
+
+
+def divided(work: Callable[[int, int], None], D: int, n: int | None = None) -> None:
+    """Work on n columns or rows of D, all by default, in pieces for several threads if it is not shared already."""
+    n = D if n is None else n
+    pieces = 1 if D < SHARED or threads.is_shared() else -(-D // PIECE)
+    cuts = np.linspace(0, n, max(pieces, 1) + 1).astype(int).tolist()
+    threads.each(lambda cut: work(*cut), [cut for cut in itertools.pairwise(cuts) if cut[0] < cut[1]])

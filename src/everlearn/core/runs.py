@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,8 +25,10 @@ Array = NDArray[np.float64]
 MIN_ROWS = 16
 # Rows learned without a screen once it has been found not to pay; twice as many each time that it does not.
 HOLD = 4096
-# Rows of the first block and set of bounds, and of the first after one that ended early; the next are twice as long.
+# Rows of the first set of bounds, and at least of a block; the next are twice as long.
 FIRST_ROWS = 16
+# The first block has this share of the rows that a block may have.
+FIRST_SHARE = 0.25
 # Rows that share one set of bounds at most, when they are learned one by one.
 NEAR_ROWS = 256
 # Rows learned one by one after a row that no block could take.
@@ -74,7 +75,7 @@ def learn_some(
     if method == Method.ROWS:
         state, outcome = learn_singly(state, rows, row, stop, settings, thresholds)
     else:
-        with nullcontext() if D >= LARGE else threads.one_blas_thread():
+        with threads.one_blas_thread():
             state, outcome = _learn_by(method, state, rows, row, stop, settings, thresholds, device)
     return state, outcome, _revised(view, outcome)
 
@@ -182,7 +183,7 @@ def learn_near(
             screen.lower_bounds(bounds, rows.X[row:end], K), changed,
         )  # fmt: skip
         changed[K:] = True
-        screen.describe(bounds, state.means, state.precisions, np.flatnonzero(changed[:n]))
+        screen.renew(bounds, np.flatnonzero(changed[:n]))
         share = evaluations / (K * max(after - row, 1))
         state, row = state._replace(n_components=n, n_rows=state.n_rows + after - row), after
         if status == kernels.DONE and not choose(rows.X.shape[1], n, share).is_near:
@@ -219,26 +220,30 @@ def _learn_blocks(
     D, matrices = rows.X.shape[1], device.adopt(state.precisions)
     bounds = _screen_of(state, device.upper(matrices)) if method.is_near else None
     start, on_device = row, device.rows(rows.X[row:stop])
-    length, longest, status = FIRST_ROWS, device.block_rows(D, state.n_components, method), kernels.DONE
+    longest, status = device.block_rows(D, state.n_components, method), kernels.DONE
+    length = max(FIRST_ROWS, int(FIRST_SHARE * longest))
     while row < stop and status == kernels.DONE:
-        end = min(stop, row + length)
+        end = row + _even(stop - row, length)
         part, sent = rows.part(row, end), on_device.part(row - start, end - start)
         state, progress = learn_block(state, device, matrices, part, sent, settings, threshold, bounds)
         row += progress.rows
-        length = min(2 * length, longest) if progress.rows == len(part.X) else FIRST_ROWS
+        length = min(2 * length, longest) if row == end else max(progress.rows, FIRST_ROWS)
         if progress.rows == 0:
             status = REFUSED
         elif bounds is not None:
-            screen.describe(bounds, state.means, device.upper(matrices), np.flatnonzero(progress.changed))
+            screen.renew(bounds, np.flatnonzero(progress.changed))
             status = kernels.DONE if choose(D, state.n_components, progress.met).is_near else TOO_DEAR
     device.release(matrices, state.n_components)
     return state, Outcome(row, status, 0)
+
+
+def _even(rows: int, most: int) -> int:
+    """Rows in the first of so few blocks as `most` rows in each allow, which are about as long as each other."""
+    return -(-rows // -(-rows // most))
 
 
 def _screen_of(state: MixtureState, upper: Array) -> Screen:
     """A screen for all components, centred where most of the rows have been."""
     K = state.n_components
     counts = state.counts[:K]
-    bounds = screen.empty(counts @ state.means[:K] / counts.sum(), len(state.counts))
-    screen.describe(bounds, state.means, upper, np.arange(K))
-    return bounds
+    return screen.screen_of(counts @ state.means[:K] / counts.sum(), state.means, upper, K)

@@ -1,9 +1,11 @@
-"""Bounds on the distances of many rows to many components, from one matrix product in single precision.
+"""Bounds on the distances of many rows to many components, from matrix products in single precision.
 
 d^2 = z' Lambda z - 2 (Lambda m)' z + m' Lambda m, with z = x - centre and m = mu - centre, is linear in the products
-z_a z_b (a <= b) and in z: D^2 flops a row and component at the speed of float32 products. Since |Lambda_ab| <= r_a r_b
-with r the roots of the diagonal, the sizes of the terms sum to no more than q^2, q = sum r_a (|z_a| + |m_a|), and
-rounding n of them and their sum, in any order, errs by less than (n + 8) 2^-24 q^2.
+z_a z_b (a <= b) and in z: D^2 flops a row and component at the speed of float32 products. With few columns all
+components are done in one product with these; with many, each by a product of the rows with its triangle V, in which
+z' V z = z' Lambda z. Since |Lambda_ab| <= r_a r_b with r the roots of the diagonal, the sizes of the terms sum to no
+more than q^2, q = sum r_a (|z_a| + |m_a|), and rounding n of them and their sum, in any order, errs by less than
+(n + 8) 2^-24 q^2.
 """
 
 from __future__ import annotations
@@ -21,16 +23,10 @@ Array = NDArray[np.float64]
 Array32 = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
-# With many columns the distances of so many rows, or of twice as many in long blocks, are one piece of work.
-PIECE = 128
-# Their components are described in so many parts.
-PARTS = 8
 
+class Coefficients(NamedTuple):
+    """Of the squared distances to each component, in float32 where there are many."""
 
-class Screen(NamedTuple):
-    """Coefficients of the squared distances to each component, in float32 where there are many."""
-
-    centre: Array
     quadratic: Array32  # (capacity, D (D + 1)/2)
     linear: Array32  # (capacity, D)
     root: Array  # (capacity, D)
@@ -38,37 +34,59 @@ class Screen(NamedTuple):
     reach: Array  # (capacity,)
 
 
-def empty(centre: Array, capacity: int) -> Screen:
-    """A screen that has yet to be told of the components."""
-    D = len(centre)
-    return Screen(
-        centre,
+class Screen(NamedTuple):
+    """The components of which distances are bounded: where they are, and how, unless there are too many columns."""
+
+    centre: Array
+    means: Array
+    precisions: Array  # the upper triangles
+    coefficients: Coefficients | None
+
+
+def screen_of(centre: Array, means: Array, precisions: Array, n: int) -> Screen:
+    """A screen for the first n components in these arrays. It has to be told when they change; see `renew`."""
+    capacity, D = means.shape
+    if D >= LARGE:
+        return Screen(centre, means, precisions, None)
+    coefficients = Coefficients(
         np.empty((capacity, D * (D + 1) // 2), dtype=np.float32),
         np.empty((capacity, D), dtype=np.float32),
         np.empty((capacity, D)),
         np.empty(capacity),
         np.empty(capacity),
     )
+    screen = Screen(centre, means, precisions, coefficients)
+    renew(screen, np.arange(n))
+    return screen
 
 
-def describe(screen: Screen, means: Array, precisions: Array, which: NDArray[np.intp]) -> None:
-    """Bring the coefficients of some components up to date; of the precisions the upper triangles are enough."""
-    parts = [which] if means.shape[1] < LARGE else np.array_split(which, min(len(which), PARTS) or 1)
-    threads.each(lambda part: kernels.describe(precisions, means, part, *screen), parts)
+def renew(screen: Screen, which: NDArray[np.intp]) -> None:
+    """Bring the coefficients of some components up to date."""
+    if screen.coefficients is not None:
+        kernels.describe(screen.precisions, screen.means, which, screen.centre, *screen.coefficients)
 
 
 def squared_distances(screen: Screen, X: Array, n: int) -> tuple[Array, Array]:
     """Squared distances of rows to the first n components, and bounds on their errors: two arrays (rows, n)."""
-    b, D = X.shape
-    d2, error = np.empty((b, n)), np.empty((b, n))
-
-    def measure(start: int) -> None:
-        part = slice(start, start + step)
-        kernels.squared_distances(X[part], n, *screen, d2[part], error[part])
-
-    step = b if D < LARGE else PIECE if b < 4 * PIECE else 2 * PIECE
-    threads.each(measure, range(0, b, max(step, 1)))
+    if screen.coefficients is None:
+        return _one_by_one(screen, X, n)
+    d2, error = np.empty((len(X), n)), np.empty((len(X), n))
+    kernels.squared_distances(X, n, screen.centre, *screen.coefficients, d2, error)
     return d2, error
+
+
+def _one_by_one(screen: Screen, X: Array, n: int) -> tuple[Array, Array]:
+    """The same from D x D matrices: those of one component, in float32, are made when they are needed."""
+    b = len(X)
+    with np.errstate(over="ignore"):
+        Z = (X - screen.centre).astype(np.float32)
+    d2, error = np.empty((n, b)), np.empty((n, b))
+
+    def measure(j: int) -> None:
+        kernels.squared_distances_of_one(Z, screen.means[j], screen.precisions[j], screen.centre, d2[j], error[j])
+
+    threads.each(measure, range(n))
+    return d2.T.copy(), error.T.copy()
 
 
 def lower_bounds(screen: Screen, X: Array, n: int) -> Array:

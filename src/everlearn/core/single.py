@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from everlearn.core.device import Host
+from everlearn.core.device import Host, divided, gram, project
 from everlearn.kernels import blas
 from everlearn.kernels import linalg as kernels
 
@@ -64,21 +64,24 @@ class SingleHost(Host):
 
     def project(self, matrices: Any, which: slice, E: Any) -> Any:
         """Y = E Lambda, from the upper triangles."""
-        Y: Array32 = blas.project_stack(E, matrices.rounded[which])
-        return Y
+        return project(E, matrices.rounded[which])
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y'."""
         rounded = np.empty(P.shape, dtype=np.float32)
-        blas.gram_stack(E, Y, rounded)
+        gram(E, Y, rounded)
         P[:] = rounded
 
     def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
         """Rank-m update of one triangle: the product in single precision, its difference in double."""
-        for j, precision in enumerate(matrices.precisions[which]):
-            product = np.empty(precision.shape, dtype=np.float32)
-            blas.square_upper(1.0, Z[j], 0.0, product)
-            kernels.subtract_upper(precision, product, 1.0 / share[j], matrices.rounded[which][j])
+        for j, (precision, rounded) in enumerate(zip(matrices.precisions[which], matrices.rounded[which], strict=True)):
+            product, scale, rows = np.empty(precision.shape, dtype=np.float32), 1.0 / share[j], Z[j]
+
+            def change(start: int, stop: int) -> None:
+                blas.square_rows(1.0, rows, 0.0, start, stop, product)
+                kernels.subtract_rows(precision, product, scale, start, stop, rounded)
+
+            divided(change, len(precision))
         matrices.half[which] = True
 
 

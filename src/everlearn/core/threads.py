@@ -2,14 +2,16 @@
 
 How many threads BLAS may use says how many there are, so that the usual ways to limit it (OPENBLAS_NUM_THREADS,
 threadpoolctl) limit all. The pieces do not depend on that number, and neither do the answers. With a BLAS other than
-OpenBLAS, all is left to its threads.
+OpenBLAS, all is left to its threads. A pool of threads is kept, since a piece may be shorter than it takes to start one.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +39,7 @@ class _Limit:
 
 
 _limit = _Limit()
+_mine = threading.local()  # what is true of this thread only
 
 
 @cache
@@ -86,8 +89,58 @@ def _set(counts: list[int]) -> None:
 
 def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """The results of a function for independent items; those of a single item may use the threads of BLAS."""
-    n = min(available(), len(items)) if len(items) > 1 else 1
-    if n == 1:
+    if len(items) < 2:
         return [function(item) for item in items]
-    with one_blas_thread(), ThreadPoolExecutor(n) as pool:
-        return list(pool.map(function, items))
+    n = 1 if is_shared() else min(available(), len(items))
+    with _sharing():
+        return _in_threads(function, items, n) if n > 1 else [function(item) for item in items]
+
+
+def is_shared() -> bool:
+    """Whether this is the work on one of several items, which had better not be divided again."""
+    return getattr(_mine, "shared", False)
+
+
+@contextmanager
+def _sharing() -> Iterator[None]:
+    before, _mine.shared = is_shared(), True
+    try:
+        yield
+    finally:
+        _mine.shared = before
+
+
+@cache
+def _pool(n: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n, "everlearn")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # which has none of the threads
+
+
+def _in_threads(function: Callable[[Item], Result], items: Sequence[Item], n: int) -> list[Result]:
+    """Each item by the next of n threads that is free; this thread is one of them."""
+    results: dict[int, Result] = {}
+    waiting = deque(enumerate(items))
+
+    def work() -> None:
+        with _sharing():
+            while waiting:
+                try:
+                    number, item = waiting.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                results[number] = function(item)
+
+    with one_blas_thread():
+        helpers = [_pool(n - 1).submit(work) for _ in range(n - 1)]
+        try:
+            work()
+        finally:
+            waiting.clear()
+            begun = [helper for helper in helpers if not helper.cancel()]
+            wait(begun)
+    for helper in begun:
+        helper.result()
+    return [results[number] for number in range(len(items))]

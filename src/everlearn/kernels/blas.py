@@ -35,12 +35,12 @@ _dtrmm, _strmm = _routine("dtrmm"), _routine("strmm")
 
 
 @kernel
-def _gemm(trans_a, trans_b, m, n, k, alpha, a, stride_a, b, stride_b, c, stride_c, itemsize):
-    """C += alpha op(A) op(B), for the matrices at addresses a, b and c, with strides in bytes."""
+def _gemm(trans_a, trans_b, m, n, k, alpha, a, stride_a, b, stride_b, beta, c, stride_c, itemsize):
+    """C = alpha op(A) op(B) + beta C, for the matrices at addresses a, b and c, with strides in bytes."""
     numbers = np.array(
         [trans_b, trans_a, n, m, k, stride_b // itemsize, stride_a // itemsize, stride_c // itemsize], np.int64
     )
-    double = np.array([alpha, 1.0])
+    double = np.array([alpha, beta])
     single = double.astype(np.float32)
     at = numbers.ctypes.data
     if itemsize == 8:
@@ -87,10 +87,11 @@ def _syrk(n, k, alpha, z, stride_z, beta, c, stride_c, itemsize):
 
 
 @kernel
-def _trmm(m, n, u, stride_u, b, stride_b, itemsize):
-    """B = U'B for an upper triangle U."""
+def _trmm(side, trans, m, n, u, stride_u, b, stride_b, itemsize):
+    """B = op(U) B or, on the right, B = B op(U), for an upper triangle U."""
     numbers = np.array(
-        [RIGHT, LOWER, TRANSPOSED, NORMAL, n, m, stride_u // itemsize, stride_b // itemsize], np.int64
+        [LEFT if side == RIGHT else RIGHT, LOWER, trans, NORMAL, n, m, stride_u // itemsize, stride_b // itemsize],
+        np.int64,
     )  # fmt: skip
     double = np.ones(1)
     single = double.astype(np.float32)
@@ -110,64 +111,85 @@ def add_product(alpha, A, B, C):
     m, n = C.shape
     _gemm(
         NORMAL, TRANSPOSED, m, n, A.shape[1], alpha, A.ctypes.data, A.strides[0], B.ctypes.data, B.strides[0],
-        C.ctypes.data, C.strides[0], C.itemsize,
+        1.0, C.ctypes.data, C.strides[0], C.itemsize,
     )  # fmt: skip
 
 
 @kernel
-def project_stack(E, A):
-    """E A for a stack of symmetric matrices A, of which the upper triangles are read."""
-    Y = np.empty_like(E)
+def multiply_by_upper(B, U):
+    """B = B U for an upper triangle U."""
+    m, n = B.shape
+    _trmm(RIGHT, NORMAL, m, n, U.ctypes.data, U.strides[0], B.ctypes.data, B.strides[0], B.itemsize)
+
+
+@kernel
+def project_columns(E, A, start, stop, Y):
+    """Columns start to stop of Y = E A, for a stack of symmetric matrices A, of which the upper triangles are read."""
     k, m, D = E.shape
+    size, n = Y.itemsize, stop - start
+    row, across = E.strides[1], A.strides[1]
     for j in range(k):
-        _symm(
-            m, D, A[j].ctypes.data, A.strides[1], E[j].ctypes.data, E.strides[1], Y[j].ctypes.data, Y.strides[1],
-            Y.itemsize,
-        )  # fmt: skip
-    return Y
+        e, a, y = E[j].ctypes.data, A[j].ctypes.data, Y[j].ctypes.data + start * size
+        here, beside = a + start * (across + size), a + start * across + stop * size
+        _symm(m, n, here, across, e + start * size, row, y, Y.strides[1], size)
+        if start > 0:
+            _gemm(
+                NORMAL, NORMAL, m, n, start, 1.0, e, row, a + start * size, across, 1.0, y, Y.strides[1], size
+            )  # fmt: skip
+        if stop < D:
+            _gemm(
+                NORMAL, TRANSPOSED, m, n, D - stop, 1.0, e + stop * size, row, beside, across, 1.0, y, Y.strides[1],
+                size,
+            )  # fmt: skip
 
 
 @kernel
-def gram_stack(E, Y, P):
-    """P = 1 + E Y' where that is symmetric: the upper triangle, and some more."""
-    m = E.shape[1]
-    half = (m + 1) // 2
-    P[:] = 1.0
+def gram_rows(E, Y, start, stop, P):
+    """Rows start to stop of P = 1 + E Y', from the diagonal on."""
     for j in range(E.shape[0]):
-        for start, stop in ((0, half), (half, m)):
-            if start < stop:
-                add_product(1.0, E[j, start:stop], Y[j, start:], P[j, start:stop, start:])
+        P[j, start:stop, start:] = 1.0
+        add_product(1.0, E[j, start:stop], Y[j, start:], P[j, start:stop, start:])
 
 
 @kernel
-def solve_stack(R, Y):
-    """Solve R'Z = Y in place for a stack of upper triangles R: the solved rows leave the next in one product."""
-    k, m, D = Y.shape
-    row = Y.strides[1]
+def solve_columns(R, start, stop, Y):
+    """Solve R'Z = Y in place for a stack of upper triangles R, in columns start to stop of Y.
+
+    The solved rows leave the next in one product.
+    """
+    k, m, _ = Y.shape
+    row, D = Y.strides[1], stop - start
     for j in range(k):
-        y = Y[j].ctypes.data
+        y = Y[j].ctypes.data + start * Y.itemsize
         for i in range(0, m, SOLVE_ROWS):
             n = min(SOLVE_ROWS, m - i)
             across = R[j, :i, i : i + n].astype(Y.dtype)
             triangle = invert_upper(R[j : j + 1, i : i + n, i : i + n])[0].astype(Y.dtype)
             if i > 0:
                 _gemm(
-                    TRANSPOSED, NORMAL, n, D, i, -1.0, across.ctypes.data, across.strides[0], y, row, y + i * row, row,
-                    Y.itemsize,
+                    TRANSPOSED, NORMAL, n, D, i, -1.0, across.ctypes.data, across.strides[0], y, row, 1.0, y + i * row,
+                    row, Y.itemsize,
                 )  # fmt: skip
-            _trmm(n, D, triangle.ctypes.data, triangle.strides[0], y + i * row, row, Y.itemsize)
+            _trmm(LEFT, TRANSPOSED, n, D, triangle.ctypes.data, triangle.strides[0], y + i * row, row, Y.itemsize)
             across[:1], triangle[:1] = 0.0, 0.0  # used up, not before
 
 
 @kernel
-def square_upper(alpha, Z, beta, C):
-    """C = alpha Z'Z + beta C, of which the upper triangle is written; where beta is zero C need not be set."""
+def square_rows(alpha, Z, beta, start, stop, C):
+    """Rows start to stop of the upper triangle of C = alpha Z'Z + beta C; where beta is zero C need not be set."""
     m, D = Z.shape
-    _syrk(D, m, alpha, Z.ctypes.data, Z.strides[0], beta, C.ctypes.data, C.strides[0], C.itemsize)
+    size, n = C.itemsize, stop - start
+    z, c = Z.ctypes.data, C.ctypes.data + start * C.strides[0]
+    _syrk(n, m, alpha, z + start * size, Z.strides[0], beta, c + start * size, C.strides[0], size)
+    if stop < D:
+        _gemm(
+            TRANSPOSED, NORMAL, n, D - stop, m, alpha, z + start * size, Z.strides[0], z + stop * size, Z.strides[0],
+            beta, c + stop * size, C.strides[0], size,
+        )  # fmt: skip
 
 
 @kernel
-def downdate_upper_stack(A, Z, scale):
-    """A = scale (A - Z'Z) for a stack of symmetric matrices, of which the upper triangles are written."""
+def downdate_rows(A, Z, scale, start, stop):
+    """Rows start to stop of the upper triangles of A = scale (A - Z'Z), for a stack of symmetric matrices."""
     for j in range(Z.shape[0]):
-        square_upper(-scale[j], Z[j], scale[j], A[j])
+        square_rows(-scale[j], Z[j], scale[j], start, stop, A[j])

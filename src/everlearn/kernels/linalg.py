@@ -263,10 +263,10 @@ def mirror_upper(A):
 
 
 @inner
-def subtract_upper(A, B, scale, rounded):
-    """A = scale (A - B) for the upper triangle, in the precision of A; a rounded copy goes into `rounded`."""
+def subtract_rows(A, B, scale, start, stop, rounded):
+    """Rows start to stop of the upper triangle of A = scale (A - B); a rounded copy goes into `rounded`."""
     D = A.shape[0]
-    for a in range(D):
+    for a in range(start, stop):
         row, other, copy = A[a, a:], B[a, a:], rounded[a, a:]
         for b in range(D - a):
             row[b] = scale * (row[b] - other[b])

@@ -6,11 +6,12 @@ at distance d shrinks no 1 + d^2 by more than the factor 1 + w d^2; `shrink` is 
 
 import numpy as np
 
-from everlearn.kernels.blas import add_product
+from everlearn.kernels.blas import add_product, multiply_by_upper
 from everlearn.kernels.distance import complete_distance, log_height
 from everlearn.kernels.jit import inner, kernel
 
 TERMS = 1024  # products in float32 sum so many terms at most; their results are added in float64
+ROWS = 256  # rows that are multiplied with one matrix at a time
 UNIT = 2.0**-24
 LARGEST = 1e30  # beyond this size of the terms float32 may overflow, and nothing is known
 LOG_NEGLIGIBLE = -45.0  # log of p (1 + d^2) below which a component is left alone
@@ -74,15 +75,49 @@ def squared_distances(X, n, centre, quadratic, linear, root, constant, reach, d2
     terms = max(min(TERMS, quadratic.shape[1]), D)
     for t in range(rows):
         for j in range(n):
-            size = sizes[t, j] * sizes[t, j]
-            error[t, j] = (terms + 8) * UNIT * size if size < LARGEST else np.inf
+            error[t, j] = error_of_sum(terms, sizes[t, j])
 
 
 @inner
-def describe_one(precision, mean, centre, quadratic, linear, root, product):
+def error_of_sum(terms, root_of_size):
+    """Bound on the error of a sum of so many terms in float32, with sizes that sum to no more than the square."""
+    size = root_of_size * root_of_size
+    return (terms + 8) * UNIT * size if size < LARGEST else np.inf
+
+
+@inner
+def finish_distances(Z, product, linear, root, constant, reach, d2, error):
+    """d^2 = z' V z + linear' z + constant of rows z with the product V'z, and bounds on the errors."""
+    n, D = Z.shape
+    for t in range(n):
+        value, size = constant, reach
+        for a in range(D):
+            z = np.float64(Z[t, a])
+            value += z * (np.float64(product[t, a]) + linear[a])
+            size += abs(z) * root[a]
+        d2[t], error[t] = value, error_of_sum(D, size) if abs(value) < np.inf else np.inf
+
+
+@kernel
+def squared_distances_of_one(Z, mean, precision, centre, d2, error):
+    """Squared distances of rows x = centre + z to one component, and bounds on their errors."""
+    n, D = Z.shape
+    V, linear, root, product = np.empty((D, D), np.float32), np.empty(D, np.float32), np.empty(D), np.empty(D)
+    constant, reach = describe_one(precision, mean, centre, V.ravel(), linear, root, product, D + 1)
+    for t in range(0, n, ROWS):
+        some = Z[t : t + ROWS]
+        VZ = some.copy()
+        multiply_by_upper(VZ, V)
+        finish_distances(some, VZ, linear, root, constant, reach, d2[t : t + ROWS], error[t : t + ROWS])
+
+
+@inner
+def describe_one(precision, mean, centre, quadratic, linear, root, product, stride):
     """Coefficients of d^2 = z' Lambda z - 2 (Lambda m)' z + m' Lambda m in the products z_a z_b, a <= b, and in z.
 
     Reads the upper triangle of Lambda. Fills also the roots of its diagonal; returns m' Lambda m and sum root |m|.
+    The products of column a follow each other; there are `stride` numbers from one z_a^2 to the next, or with zero none
+    that are not used.
     """
     D = mean.shape[0]
     for a in range(D):
@@ -97,7 +132,7 @@ def describe_one(precision, mean, centre, quadratic, linear, root, product):
             product[a + k] += row[k] * m
         target[0] = row[0]
         product[a] += value - row[0] * m
-        f += D - a
+        f += D - a if stride == 0 else stride
     constant, reach = 0.0, 0.0
     for a in range(D):
         m = mean[a] - centre[a]
@@ -113,7 +148,9 @@ def describe(precisions, means, which, centre, quadratic, linear, root, constant
     """Describe the components in `which`."""
     product = np.empty(means.shape[1])
     for j in which:
-        constant[j], reach[j] = describe_one(precisions[j], means[j], centre, quadratic[j], linear[j], root[j], product)
+        constant[j], reach[j] = describe_one(
+            precisions[j], means[j], centre, quadratic[j], linear[j], root[j], product, 0
+        )  # fmt: skip
 
 
 @inner
