@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from everlearn.core import block, incremental, pace, runs, screen
 from everlearn.core.block import Rows
-from everlearn.core.device import HOST, LARGE
-from everlearn.core.pace import Method
+from everlearn.core.device import HOST
+from everlearn.core.pace import LARGE, Method
 from everlearn.kernels import alone
 from everlearn.kernels import mixture as kernels
 from states import assert_same, learn, mixture, rows_from, settings_for

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 from everlearn.core import incremental, marginals, pace, runs, scoring
-from everlearn.core.device import LARGE
-from everlearn.core.pace import Method
+from everlearn.core.pace import LARGE, Method
 from states import assert_same, learn, mixture, rows_from, settings_for
 
 

@@ -1,5 +1,6 @@
 """Several threads: the same answers as one, BLAS left as it was found, sections that overlap."""
 
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from everlearn.core import device, incremental, scoring, threads
+from everlearn.core import device, incremental, scoring, single, threads
 from everlearn.core.pace import Method
 from states import learn, mixture, rows_from, settings_for
 
@@ -87,13 +88,55 @@ def test_the_same_bits_with_one_and_with_two_threads(method, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_one_component_answers_the_same_to_rounding():
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_same_bits_for_a_component_alone(dtype, monkeypatch):
+    """Its columns are divided in the same way, whoever works on them."""
+    monkeypatch.setattr(device, "SHARED", 0)
+    monkeypatch.setattr(device, "PIECE", 40)
     rng = np.random.default_rng(1)
-    start = mixture(rng, 300, 1, count=900.0)
-    X = rows_from(rng, start, 500)
-    distances = []
+    D = 112
+    start = mixture(rng, D, 1, count=900.0)
+    X = rows_from(rng, start, 600)
+    where = device.HOST if dtype == "float64" else single.SINGLE
+    results = []
     for n in (1, 2):
         with threadpool_limits(n, user_api="blas"):
             copy = incremental.with_arrays(start, np.copy)
-            distances.append(incremental.learn(copy, X, np.ones(500), settings_for(300))[1].distance)
-    np.testing.assert_allclose(*distances, rtol=1e-12)
+            state, info = incremental.learn(copy, X, np.ones(600), settings_for(D), where)
+            results.append((*state[:5], *info[:2], scoring.squared_distances(state, X)))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr(device, "PIECE", D)
+    whole, _ = incremental.learn(incremental.with_arrays(start, np.copy), X, np.ones(600), settings_for(D), where)
+    np.testing.assert_allclose(results[0][1], whole.precisions, rtol=0, atol=1e-11 if dtype == "float64" else 1e-4)
+
+
+def test_work_that_is_shared_is_not_divided_again(two):
+    """A thread of the pool that waited for the pool would wait for ever."""
+
+    def work(item):
+        assert threads.is_shared()
+        return threads.each(lambda part: (item, part, threading.get_ident()), [0, 1, 2])
+
+    for item, answers in enumerate(threads.each(work, [0, 1])):
+        assert [answer[:2] for answer in answers] == [(item, 0), (item, 1), (item, 2)]
+        assert len({thread for _, _, thread in answers}) == 1
+    assert not threads.is_shared()
+
+
+def test_many_threads_may_ask_for_threads_at_once(two):
+    def work(number):
+        return sum(threads.each(lambda item: item * number, list(range(10))))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(40))) == [45 * number for number in range(40)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own(two):
+    threads.each(abs, [1, 2])
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if threads.each(abs, [-1, -2]) == [1, 2] else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from everlearn.core import threads
-from everlearn.core.pace import Method, block_rows
+from everlearn.core.pace import LARGE, Method, block_rows
 from everlearn.kernels import blas
 from everlearn.kernels import linalg as kernels
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.integer[Any]]
 
-# From this many columns on, the products of one component are long enough for a BLAS call each. All of them go to
-# SciPy's BLAS: NumPy has another one, and the waiting threads of the one would take the cores from the other.
-LARGE = 96
 # From this many columns on, what a block does to one component is work enough to be handed to a thread.
 SHARED = 512
 # What is done to a component that is alone is divided into pieces of so many columns.

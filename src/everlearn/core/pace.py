@@ -6,6 +6,8 @@ from enum import Enum
 
 import numpy as np
 
+# From this many columns on, the products of one component are long enough for a BLAS call each.
+LARGE = 96
 # A pass over a D x D matrix costs twice as much when the matrices do not fit into a core's own cache.
 CACHED_NUMBERS = 2**18
 # Most rows in a block with a screen.
@@ -42,7 +44,7 @@ def costs(D: int, K: int, share: float) -> dict[Method, float]:
     """Nanoseconds a row, roughly; only their ratios matter."""
     square = D * D
     touch = (0.14 if K * square <= CACHED_NUMBERS else 0.3) * square
-    screen = 600 + 0.35 * square + K * (50 + 0.025 * square)
+    screen = 600 + K * (50 + 0.012 * square) if D >= LARGE else 600 + 0.35 * square + K * (50 + 0.025 * square)
     block, near_block = block_rows(D), block_rows(D, K, Method.NEAR_BLOCKS)
     active = max(share * K, 1.0)
     return {

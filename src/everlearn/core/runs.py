@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from everlearn.core import marginals, screen, single, threads
 from everlearn.core.block import Rows, learn_block
-from everlearn.core.device import HOST, LARGE, Device
-from everlearn.core.pace import Method, choose, leg, marginal_pays
+from everlearn.core.device import HOST, Device
+from everlearn.core.pace import LARGE, Method, choose, leg, marginal_pays
 from everlearn.core.screen import Screen
 from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import mixture as kernels

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.core.conditional import log_sum_exp
-from everlearn.core.device import HOST, LARGE, Device
+from everlearn.core.device import HOST, Device
 from everlearn.core.gaussian import LOG_2PI
 from everlearn.core.marginals import marginal
 from everlearn.core.mixture import patterns
-from everlearn.core.pace import marginal_pays
+from everlearn.core.pace import LARGE, marginal_pays
 from everlearn.core.sweeps import has_gaps
 from everlearn.kernels import mixture as kernels
 from everlearn.kernels import mixture_diagonal

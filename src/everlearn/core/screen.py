@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.core import threads
-from everlearn.core.device import LARGE
+from everlearn.core.pace import LARGE
 from everlearn.kernels import screen as kernels
 
 Array = NDArray[np.float64]

@@ -74,18 +74,23 @@ class SingleHost(Host):
 
     def downdate(self, matrices: Any, which: slice, Z: Any, share: Array) -> None:
         """Rank-m update of one triangle: the product in single precision, its difference in double."""
-        for j, (precision, rounded) in enumerate(zip(matrices.precisions[which], matrices.rounded[which], strict=True)):
-            product, scale, rows = np.empty(precision.shape, dtype=np.float32), 1.0 / share[j], Z[j]
-
-            def change(start: int, stop: int) -> None:
-                blas.square_rows(1.0, rows, 0.0, start, stop, product)
-                kernels.subtract_rows(precision, product, scale, start, stop, rounded)
-
-            divided(change, len(precision))
+        for j, rows in enumerate(Z, start=which.start):
+            _downdate(matrices.precisions[j], matrices.rounded[j], rows, 1.0 / share[j - which.start])
         matrices.half[which] = True
 
 
 SINGLE = SingleHost()
+
+
+def _downdate(precision: Array, rounded: Array32, Z: Array32, scale: float) -> None:
+    """The upper triangle of Lambda = scale (Lambda - Z'Z), and its rounded copy."""
+    product = np.empty(precision.shape, dtype=np.float32)
+
+    def change(start: int, stop: int) -> None:
+        blas.square_rows(1.0, Z, 0.0, start, stop, product)
+        kernels.subtract_rows(precision, product, scale, start, stop, rounded)
+
+    divided(change, len(precision))
 
 
 def is_sound(state: MixtureState) -> bool:

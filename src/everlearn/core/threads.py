@@ -2,7 +2,7 @@
 
 How many threads BLAS may use says how many there are, so that the usual ways to limit it (OPENBLAS_NUM_THREADS,
 threadpoolctl) limit all. The pieces do not depend on that number, and neither do the answers. With a BLAS other than
-OpenBLAS, all is left to its threads. A pool of threads is kept, since a piece may be shorter than it takes to start one.
+OpenBLAS, all is left to its threads. Threads are kept for the next pieces, which may be short.
 """
 
 from __future__ import annotations
