@@ -56,6 +56,7 @@ def assert_same(got, expected, rtol=1e-8):
 def test_same_answers_on_the_device(monkeypatch, D, K, changes):
     """Through slabs of rows, creations and prunings."""
     monkeypatch.setattr(torch_device, "SLAB_NUMBERS", 300 * D)
+    monkeypatch.setattr(torch_device, "ALONE_ROWS", 100)
     used = []
     learn_block = runs.learn_block
     monkeypatch.setattr(runs, "learn_block", lambda *args: used.append(args[1]) or learn_block(*args))
@@ -140,6 +141,7 @@ def test_estimator_on_a_device(tmp_path):
 @needs_torch
 def test_a_device_that_fails_leaves_the_model_as_it_was(monkeypatch):
     in_blocks(monkeypatch)
+    monkeypatch.setattr(torch_device, "ALONE_ROWS", 100)
     X = clusters(np.random.default_rng(5), 600, 64, 1)
     model = IncrementalGaussianMixture(beta=0.0, device="cpu").fit(X)
     before = model.score_samples(X)
