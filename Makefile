@@ -3,7 +3,11 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode is made of what is imported, when it is: most of the files never are.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PYTEST := $(BIN)/python -m pytest -q
+# A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
+SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 .PHONY: help run test test-nojit test-torch lint types docs bench wheel ci clean
 .DELETE_ON_ERROR:
@@ -17,18 +21,15 @@ run: .venv/.installed
 	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
 
 test: .venv/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8
+	$(PYTEST) $(SPREAD)
 
 # The kernels as plain Python: numba can neither hide nor add a fault.
 test-nojit: .venv/.test
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 tests/kernels
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) tests/kernels
 
-# Exit status 5 means that no test carries the mark: then torch is not fetched.
 test-torch: .venv/.test
-	@$(BIN)/python -m pytest -q -m torch --collect-only > /dev/null; status=$$?; \
-	if [ $$status -eq 5 ]; then echo "no tests need torch"; exit 0; fi; \
-	if [ $$status -ne 0 ]; then $(BIN)/python -m pytest -q -m torch --collect-only; exit $$status; fi; \
-	set -x; $(PIP) torch==2.13.0 && $(BIN)/python -m pytest -q -m torch
+	$(PIP) torch==2.13.0
+	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
 
 lint: .venv/.test
 	$(BIN)/ruff check .

@@ -13,7 +13,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # a newer httpx is recommended
     from starlette.testclient import TestClient
 
-__all__ = ["Service", "TestClient", "as_json", "learned"]
+__all__ = ["Service", "TestClient", "as_json", "http_client", "learned"]
+
+
+def http_client(**options):
+    """A client for plain HTTP: reading certificates for each would cost more than its requests."""
+    return httpx.Client(timeout=120.0, verify=False, **options)
 
 
 def as_json(X):
@@ -46,16 +51,17 @@ class Service:
 
     def _wait(self, seconds=240.0):
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if httpx.get(f"{self.url}/health", timeout=2.0).status_code == 200:
-                    return
-            except httpx.TransportError:
-                time.sleep(0.05)
+        with self.client() as client:
+            while time.monotonic() < end:
+                try:
+                    if client.get("/health", timeout=2.0).status_code == 200:
+                        return
+                except httpx.TransportError:
+                    time.sleep(0.05)
         raise AssertionError("the service does not answer")
 
     def client(self):
-        return httpx.Client(base_url=self.url, timeout=120.0)
+        return http_client(base_url=self.url)
 
     def kill(self):
         self.process.kill()

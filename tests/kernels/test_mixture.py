@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import config
 
 import naive
 from everlearn.core import incremental
+
+LONG = 500 if config.DISABLE_JIT else 2000  # rows
 
 
 def settings_for(D, *, beta=0.05, delta=0.5, max_components=10_000, **changes):
@@ -71,7 +74,7 @@ CASES = {
 def test_agrees_with_the_covariance_form_over_a_long_stream(case):
     changes, gaps = CASES[case]
     rng = np.random.default_rng(3)
-    X = clustered_rows(rng, 2000, 5, gaps=gaps)
+    X = clustered_rows(rng, LONG, 5, gaps=gaps)
     settings = settings_for(5, beta=1e-3, **changes)
     weights = rng.uniform(0.5, 2.0, len(X))
     twin = twin_of(settings)

@@ -3,14 +3,13 @@
 import json
 import re
 
-import httpx
 import numpy as np
 import pytest
 
 import everlearn
 from everlearn.estimators.persistence import dumps, loads
 from everlearn.streams.demo import COLUMNS, demo_stream
-from service_tools import as_json, learned
+from service_tools import as_json, http_client, learned
 
 NAMES = list(COLUMNS)
 
@@ -228,7 +227,7 @@ def test_health(client):
 def events_of(url, path, n, headers=None):
     """The first n messages of an event stream as (id, event, data)."""
     found = []
-    with httpx.stream("GET", f"{url}{path}", headers=headers, timeout=120.0) as response:
+    with http_client() as client, client.stream("GET", f"{url}{path}", headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         message = {}
         for line in response.iter_lines():
@@ -262,7 +261,7 @@ def test_a_deleted_model_ends_its_stream(start_service):
     service = start_service()
     with service.client() as client:
         client.post("/models/a/learn", json={"rows": [[1.0]]})
-        with httpx.stream("GET", f"{service.url}/models/a/events", timeout=120.0) as response:
+        with client.stream("GET", "/models/a/events") as response:
             client.delete("/models/a")
             assert list(response.iter_lines()) is not None
     service.stop()

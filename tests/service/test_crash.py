@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 
-from service_tools import as_json, learned
+from service_tools import as_json, http_client, learned
 
 KILLS = 5
 SENDERS = 4
@@ -22,23 +22,25 @@ class Sender:
         self.answered = True
 
     def run(self, address, stop):
-        while not (self.answered and stop.is_set()):
-            key = f"sender {self.number}, batch {self.acknowledged}"
-            rows = np.tile([self.number, self.number + self.acknowledged], (7, 1))
-            try:
-                answer = httpx.post(
-                    f"{address['url']}/models/m/learn",
-                    json={"columns": ["sender", "batch"], "rows": as_json(rows)},
-                    headers={"Idempotency-Key": key},
-                    timeout=120.0,
-                )
-            except (httpx.TransportError, OSError):
-                self.answered = False
-                time.sleep(0.02)
-                continue
-            assert answer.status_code == 202, answer.text
-            self.answered = True
-            self.acknowledged += 1
+        with http_client() as client:
+            while not (self.answered and stop.is_set()):
+                self._send(client, address["url"])
+
+    def _send(self, client, url):
+        rows = np.tile([self.number, self.number + self.acknowledged], (7, 1))
+        try:
+            answer = client.post(
+                f"{url}/models/m/learn",
+                json={"columns": ["sender", "batch"], "rows": as_json(rows)},
+                headers={"Idempotency-Key": f"sender {self.number}, batch {self.acknowledged}"},
+            )
+        except (httpx.TransportError, OSError):
+            self.answered = False
+            time.sleep(0.02)
+            return
+        assert answer.status_code == 202, answer.text
+        self.answered = True
+        self.acknowledged += 1
 
 
 def test_kills_lose_nothing_and_repeat_nothing(start_service):
