@@ -45,6 +45,7 @@ __all__ = [
     "squared_distances",
     "variances",
     "whitenings",
+    "with_matrices",
 ]
 
 # Deviations of rows from means are formed in blocks of about this many numbers, which stay in cache, and of enough
@@ -70,6 +71,13 @@ class Imputation(NamedTuple):
 
     mean: Array  # (n, D)
     std: Array  # (n, D)
+
+
+def with_matrices(mixture: Mixture) -> Mixture:
+    """The same mixture with a full matrix for each covariance."""
+    if not mixture.is_diagonal:
+        return mixture
+    return mixture._replace(covariances=mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1]))
 
 
 def variances(mixture: Mixture) -> Array:

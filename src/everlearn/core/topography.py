@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from everlearn.core.gaussian import LOG_2PI, Array, Indices, inverse, whiten
-from everlearn.core.mixture import Mixture, log_density, moments, responsibilities, whitenings
+from everlearn.core.mixture import Mixture, log_density, moments, responsibilities, whitenings, with_matrices
 
 # Two roots of the ridgeline equation nearer than this (in the logit of a) count as none.
 _RESOLUTION = 1e-9
@@ -59,7 +59,7 @@ class _Pairs(NamedTuple):
 
 def ridgeline(mixture: Mixture, a: Array) -> Array:
     """Points x*(a) of the ridgeline surface for rows `a` of the simplex, (n, K) -> (n, D)."""
-    precisions = inverse(_full(mixture).covariances)
+    precisions = inverse(with_matrices(mixture).covariances)
     centre = mixture.means[0]
     pulls = np.einsum("kij,kj->ki", precisions, mixture.means - centre)
     total = np.tensordot(a, precisions, axes=1)
@@ -79,7 +79,7 @@ def pair_critical_points(mixture: Mixture, i: Indices, j: Indices) -> CriticalPo
     monotone on each, which bounds on ``g'(s) = 1 - a (1 - a) sum_d l_d^2 d_d^2 / (1 - a + a l_d)^3`` prove; modes and
     saddles alternate along the ridgeline.
     """
-    pairs = _diagonalise(_full(mixture), i, j)
+    pairs = _diagonalise(with_matrices(mixture), i, j)
     which, low, high = _isolate(pairs)
     s = _bisect(pairs, which, low, high)
     order = np.lexsort((s, which))
@@ -135,7 +135,7 @@ def modes(mixture: Mixture) -> Modes:
     points of every pair and, because modes can outnumber components, from points between pairs and triples. Points
     where the Hessian is not negative definite are dropped, and duplicates joined.
     """
-    mixture = _full(mixture)
+    mixture = with_matrices(mixture)
     if len(mixture.weights) == 2:
         return pair_modes(mixture)
     scale = np.sqrt(np.diagonal(moments(mixture).covariance))
@@ -144,12 +144,6 @@ def modes(mixture: Mixture) -> Modes:
     heights = log_density(points, unit)
     found = _distinct(unit, points[np.argsort(-heights, kind="stable")])
     return Modes(found * scale, log_density(found * scale, mixture))
-
-
-def _full(mixture: Mixture) -> Mixture:
-    if not mixture.is_diagonal:
-        return mixture
-    return mixture._replace(covariances=mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1]))
 
 
 def _solve(matrices: Array, vectors: Array) -> Array:

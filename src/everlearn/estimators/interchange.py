@@ -14,7 +14,7 @@ from everlearn.core import incremental, joining
 from everlearn.core.frame import Frame, frame_of_spread
 from everlearn.core.gaussian import moment_match, whiten
 from everlearn.core.incremental import MixtureState
-from everlearn.core.mixture import Mixture, variances
+from everlearn.core.mixture import Mixture, variances, with_matrices
 from everlearn.errors import InputError
 from everlearn.estimators.mixture_merging import with_state
 
@@ -120,5 +120,5 @@ def _with_shape(mixture: Mixture, covariance: str) -> Mixture:
             "mixture with covariance_type='diag'."
         )
     if covariance == "full" and mixture.is_diagonal:
-        return mixture._replace(covariances=mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1]))
+        return with_matrices(mixture)
     return mixture

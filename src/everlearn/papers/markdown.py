@@ -37,7 +37,7 @@ def _head(record: dict[str, Any]) -> str:
     sections = list(record["sections"].values())
     counts = [f"{sum(s['verdict'] == verdict for s in sections)} {verdict}" for verdict in VERDICTS]
     rows = "\n".join(
-        f"| `{s['paper']}:{s['item']}` | {_text(s['title'])} | {badge(s)} | {s['seconds']:.0f} |" for s in sections
+        f"| `{s['paper']}:{s['item']}` | {plain(s['title'])} | {badge(s)} | {s['seconds']:.0f} |" for s in sections
     )
     origin = "\n".join(f"- {line}" for line in origins(record))
     kind = "A quick run" if record["quick"] else "A full run"
@@ -60,25 +60,25 @@ def _absent(record: dict[str, Any]) -> str:
 
 
 def _section(section: dict[str, Any]) -> str:
-    head = f"### {_text(section['title'])}\n\n**{badge(section).capitalize()}.** "
+    head = f"### {plain(section['title'])}\n\n**{badge(section).capitalize()}.** "
     if section["verdict"] == SKIPPED:
-        return f"{head}{_text(section['why'])}\n"
+        return f"{head}{plain(section['why'])}\n"
     runs = f" {section['n_runs']} runs." if section["n_runs"] > 1 else ""
     claims = "\n".join(
-        f"- {_text(c['said'])} *{c['verdict'].capitalize()}:* {_text(c['found'])}" for c in section["claims"]
+        f"- {plain(c['said'])} *{c['verdict'].capitalize()}:* {plain(c['found'])}" for c in section["claims"]
     )
     tables = "\n".join(_table(table) for table in section["tables"])
-    return f"{head}{_text(section['about'])}{runs}\n\n{claims}\n\n{tables}"
+    return f"{head}{plain(section['about'])}{runs}\n\n{claims}\n\n{tables}"
 
 
 def _table(table: dict[str, Any]) -> str:
     lines = [
-        f"{_text(table['title'])}:\n",
-        _row([_text(name) for name in table["columns"]]),
+        f"{plain(table['title'])}:\n",
+        _row([plain(name) for name in table["columns"]]),
         _row(["---"] * len(table["columns"])),
         *(_row([_cell(cell) for cell in row]) for row in table["rows"]),
     ]
-    note = f"\n{_text(table['note'])}\n" if table["note"] else ""
+    note = f"\n{plain(table['note'])}\n" if table["note"] else ""
     return "\n".join(lines) + f"\n{note}"
 
 
@@ -88,11 +88,11 @@ def _row(cells: list[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     printed = cell["printed"] if isinstance(cell, dict) else ""
-    return _text(shown(cell)) + (f" ({_text(printed)})" if printed else "")
+    return plain(shown(cell)) + (f" ({plain(printed)})" if printed else "")
 
 
-def _text(words: str) -> str:
-    """Words in which nothing is markup."""
+def plain(words: str) -> str:
+    """Words in which nothing is markup of Markdown."""
     for sign in ("\\", "*", "_", "|", "<", "`"):
         words = words.replace(sign, f"\\{sign}")
     return words

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from everlearn.errors import InputError
 from everlearn.estimators.files import write_whole
+from everlearn.papers.markdown import plain
 from everlearn.papers.provenance import provenance
 from everlearn.peers.contender import OURS
 from everlearn.peers.table import Headline, Measure, Row, Table, summary
@@ -99,23 +100,16 @@ def summary_markdown(report: Report) -> str:
 def _table_markdown(table: Table) -> str:
     head = ["", *(measure.title for measure in table.measures)]
     rows = [
-        [_plain(row.contender.title), *(_cell(table, measure, row, "**{}**".format) for measure in table.measures)]
+        [plain(row.contender.title), *(_cell(table, measure, row, "**{}**".format) for measure in table.measures)]
         for row in table.rows
     ]
-    notes = "".join(f"- {_plain(note)}\n" for note in table.notes())
+    notes = "".join(f"- {plain(note)}\n" for note in table.notes())
     return f"## {table.title}\n\n{table.about}\n\n{_grid(head, rows)}\n{notes}"
 
 
 def _grid(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _plain(words: str) -> str:
-    """Words in which nothing is markup."""
-    for sign in ("\\", "*", "_", "|", "<", "`"):
-        words = words.replace(sign, f"\\{sign}")
-    return words
 
 
 # -- HTML ------------------------------------------------------------------------------------------

@@ -71,18 +71,12 @@ def ellipse(mean: Array, covariance: Array, share: float = ELLIPSE_SHARE) -> Arr
 def _on_columns(mixture: Mixture, chosen: list[int], names: list[str]) -> Plane:
     part = mixtures.marginal(mixture, np.array(chosen))
     labels = (names[chosen[0]], names[chosen[1]])
-    return Plane(_with_matrices(part), labels, labels)
-
-
-def _with_matrices(mixture: Mixture) -> Mixture:
-    if not mixture.is_diagonal:
-        return mixture
-    return mixture._replace(covariances=mixture.covariances[:, :, None] * np.eye(mixture.means.shape[1]))
+    return Plane(mixtures.with_matrices(part), labels, labels)
 
 
 def _beside_nothing(mixture: Mixture, name: str) -> Plane:
     """A single column, with a second axis on which every component lies alike."""
-    one = _with_matrices(mixture)
+    one = mixtures.with_matrices(mixture)
     means = np.column_stack([one.means[:, 0], np.zeros(len(one.means))])
     covariances = np.zeros((len(means), 2, 2))
     covariances[:, 0, 0], covariances[:, 1, 1] = one.covariances[:, 0, 0], 1.0
@@ -99,7 +93,7 @@ def _widest(mixture: Mixture) -> list[int]:
 
 
 def _on_principal_axes(mixture: Mixture, names: list[str]) -> Plane:
-    full = _with_matrices(mixture)
+    full = mixtures.with_matrices(mixture)
     mean, total = mixtures.moments(full)
     std = np.sqrt(np.diag(total))
     values, vectors = np.linalg.eigh(total / np.outer(std, std))
