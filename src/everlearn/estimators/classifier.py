@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 
 from everlearn.errors import InputError, MergeError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
 from everlearn.estimators.class_joint import JointClasses
 from everlearn.estimators.class_mixtures import ClassMixtures
+from everlearn.estimators.labels import KINDS, check_labels, check_same_kind, inserted
 from everlearn.estimators.mixture import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 
 _SHARED = ["delta", "beta", "scale", "warmup", "max_components", "merging", "prune", "update", "covariance"]
-_KINDS = {"U": "text", "b": "truth values", "i": "numbers", "u": "numbers", "f": "numbers"}
 
 
 class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
@@ -215,11 +212,11 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         if classes is None:
             self._advance(X, y, sample_weight)
             return self
-        announced = _check_labels(classes, "classes", np.asarray(classes).size)
+        announced = check_labels(classes, "classes", np.asarray(classes).size)
         if y is not None:
-            _check_same_kind(announced, _check_labels(y, "y", np.asarray(y).shape[0]))
+            check_same_kind(announced, check_labels(y, "y", np.asarray(y).shape[0]))
         if self._is_started():
-            _check_same_kind(announced, self.classes_)
+            check_same_kind(announced, self.classes_)
         self._advance(X, y, sample_weight)
         self._open_classes(announced)
         return self
@@ -236,9 +233,9 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         return JointClasses(mixture) if strategy == "joint" else ClassMixtures(mixture)
 
     def _check_y(self, y: Any, n_rows: int) -> NDArray[Any]:
-        labels = _check_labels(y, "y", n_rows)
+        labels = check_labels(y, "y", n_rows)
         if len(self.__dict__.get("classes_", ())):
-            _check_same_kind(labels, self.classes_)
+            check_same_kind(labels, self.classes_)
         return labels
 
     def _learn(self, X: Array, y: NDArray[Any], weights: Array | None) -> None:
@@ -257,7 +254,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         for label in np.unique(labels):
             at = int(np.searchsorted(self.classes_, label)) if len(self.classes_) else 0
             if at == len(self.classes_) or self.classes_[at] != label:
-                self.classes_ = _inserted(self.classes_, at, label)
+                self.classes_ = inserted(self.classes_, at, label)
                 self._model_.add_class(at)
 
     # -- answers ----------------------------------------------------------------------------------
@@ -350,7 +347,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
             0 where probabilities are right on average, at most 1.
         """
         p = self.predict_proba(X)
-        labels = _check_labels(y, "y", len(p))
+        labels = check_labels(y, "y", len(p))
         confidence, right = p.max(axis=1), self.classes_[np.argmax(p, axis=1)] == labels
         bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
         gaps = np.bincount(bins, confidence - right, minlength=n_bins)
@@ -380,7 +377,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         models = [model.copy() for model in (self, *others)]
         try:
             for model in models[1:]:
-                _check_same_kind(model.classes_, models[0].classes_)
+                check_same_kind(model.classes_, models[0].classes_)
         except InputError as error:
             raise MergeError(str(error)) from error
         everything = np.unique(np.concatenate([model.classes_ for model in models]))
@@ -398,57 +395,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         labels = self.classes_
         if type(labels) is not np.ndarray or labels.shape != self._model_._class_counts_.shape:
             raise ModelFileError("the labels do not fit the classes.")
-        if labels.dtype.kind not in _KINDS:
+        if labels.dtype.kind not in KINDS:
             raise ModelFileError("the labels are neither text nor numbers.")
         if not (labels[1:] > labels[:-1]).all():
             raise ModelFileError("the labels are not sorted.")
-
-
-def _check_labels(y: Any, name: str, n_rows: int) -> NDArray[Any]:
-    """Labels as an array: one for each row, all text or all numbers."""
-    if y is None:
-        raise InputError(f"This classifier requires {name} to be passed, but the target {name} is None.")
-    labels = np.asarray(y)
-    if labels.shape == (n_rows, 1):
-        warnings.warn(
-            f"A column-vector {name} was passed when a 1d array was expected; it is taken as one label a row.",
-            DataConversionWarning,
-            stacklevel=5,
-        )
-        labels = labels.ravel()
-    if labels.shape != (n_rows,):
-        raise InputError(f"{name} has shape {labels.shape}; give one label for each of {n_rows} rows.")
-    if labels.dtype.kind not in "Uiub":
-        labels = _check_unusual_labels(labels, name)
-    return labels
-
-
-def _check_unusual_labels(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    if labels.dtype.kind in "OT":
-        n_texts = sum(isinstance(label, str) for label in labels.tolist())
-        if n_texts not in (0, len(labels)):
-            raise InputError(f"{name} holds text and other values. Use one kind of label.")
-        labels = np.array(labels.tolist())
-    if labels.dtype.kind not in _KINDS or labels.ndim != 1:
-        raise InputError(f"{name} holds values of type {labels.dtype}; labels are text or whole numbers.")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError(f"Input {name} contains NaN or infinity; every row needs a label.")
-    try:
-        check_classification_targets(labels)
-    except ValueError as error:
-        raise InputError(f"{name} cannot be taken as labels: {error}") from error
-    return labels
-
-
-def _check_same_kind(labels: NDArray[Any], known: NDArray[Any]) -> None:
-    mine, theirs = _KINDS[labels.dtype.kind], _KINDS[known.dtype.kind]
-    if mine != theirs and len(known) and len(labels):
-        raise InputError(f"Some labels are {mine}, others are {theirs}. Use one kind of label.")
-
-
-def _inserted(labels: NDArray[Any], at: int, label: Any) -> NDArray[Any]:
-    """Labels with one more; the array grows to hold a longer text or a wider number."""
-    new = np.asarray([label])
-    if not len(labels):
-        return new
-    return np.concatenate([labels[:at], new, labels[at:]])

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
 from everlearn.core import asking, conditional
 from everlearn.core.conditional import ConditionalMixture
@@ -15,9 +14,10 @@ from everlearn.core.sweeps import to_internal
 from everlearn.errors import InputError
 from everlearn.estimators.base import as_rows, column_names
 from everlearn.estimators.columns import Indices, column_numbers
+from everlearn.estimators.density import check_draws, generator
 
 if TYPE_CHECKING:
-    from everlearn.estimators.mixture import Constants
+    from everlearn.estimators.mixture_settings import Constants
 
 Array = NDArray[np.float64]
 
@@ -136,10 +136,8 @@ class Conditional:
         ndarray of shape (n_rows, n_samples, n_targets)
             The draws.
         """
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1; got {n_samples}.")
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        return conditional.sample(self._mixture, n_samples, rng) * self._scale
+        check_draws(n_samples)
+        return conditional.sample(self._mixture, n_samples, generator(random_state)) * self._scale
 
     def _internal(self, Y: ArrayLike) -> Array:
         values = np.asarray(Y, dtype=np.float64)

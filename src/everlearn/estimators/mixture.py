@@ -8,33 +8,28 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.core import adaptive, answering, change, incremental, monitor, readout, second_look
+from everlearn.core import adaptive, answering, monitor, readout, second_look
 from everlearn.core.answering import Pair, PairSettings
 from everlearn.core.change import PageHinkley
 from everlearn.core.device import HOST
 from everlearn.core.frame import Frame, frame_of_rows, frame_of_spread
-from everlearn.core.incremental import Info, MixtureState, Settings
+from everlearn.core.incremental import Info, MixtureState
 from everlearn.core.monitor import Event
 from everlearn.core.single import SINGLE
 from everlearn.core.sweeps import to_internal, to_internal_with_gaps
 from everlearn.core.torch_device import device_failure
 from everlearn.errors import DivergenceWarning, InputError
 from everlearn.estimators.base import StreamEstimator
+from everlearn.estimators.density import Density
 from everlearn.estimators.mixture_answers import LIMIT, MixtureAnswers
 from everlearn.estimators.mixture_loading import check_mixture
 from everlearn.estimators.mixture_merging import merged
+from everlearn.estimators.mixture_settings import MAX_NUMBERS, Constants, MixtureSettings
 from everlearn.kernels.monitor import sample_rows
 
 Array = NDArray[np.float64]
-
-# max_components="auto" keeps the precisions within 2^24 numbers (128 MiB).
-MAX_COMPONENTS = 200
-MAX_NUMBERS = 2**24
-# Under forgetting a component fades; below this count it is gone.
-FADED = 0.05
 
 
 class Warmup(NamedTuple):
@@ -45,18 +40,7 @@ class Warmup(NamedTuple):
     n: int
 
 
-class Constants(NamedTuple):
-    """What the parameters and the frame of a stream come to."""
-
-    frame: Frame
-    inverse_scale: Array
-    log_scale: Array
-    settings: PairSettings
-    alarm: Array
-    detector: Array
-
-
-class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
+class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, StreamEstimator):
     """Gaussian mixture learned from a stream in one pass, creating components where data is new.
 
     Each row updates the components by its posterior probabilities in O(K D^2), for K components and D columns, or opens
@@ -345,29 +329,6 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
             self._warmup_ = Warmup(np.zeros((n, D)), np.zeros(n), 0)
             self._cache_: dict[str, Any] = {}
 
-    def _check_compound_parameters(self) -> None:
-        """Refuse at the start what would otherwise fail when the warm-up ends."""
-        if self.prune is not None:
-            _check_prune(self.prune)
-        if self.change_detector is not None:
-            change.check(self.change_detector, "change_detector")
-        if self.device is not None and self.dtype != "float64":
-            raise InputError(f"device={self.device!r} works in float64; got dtype={self.dtype!r}.")
-
-    def _warmup_rows(self, D: int) -> int:
-        return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
-
-    def _empty(self, D: int) -> MixtureState:
-        return incremental.empty(D, diagonal=self.covariance == "diag")
-
-    def _given_scale(self, D: int) -> Array:
-        scale = np.asarray(self.scale, dtype=np.float64)
-        if scale.shape not in ((), (D,)) or not np.all(np.isfinite(scale) & (scale > 0)):
-            raise InputError(
-                f"scale must be 'auto' or a positive standard deviation for each of {D} columns; got {self.scale!r}."
-            )
-        return np.broadcast_to(scale, (D,)).copy()
-
     def _settle(self, frame: Frame) -> None:
         """Fix the frame, and with it the constants of the stream."""
         self._frame_ = frame
@@ -375,37 +336,6 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         self._cache_ = {}
         if self.forgetting == "adaptive" and self._bank_ is None:
             self._bank_ = adaptive.init(self._pair_.learning)
-
-    def _constants_for(self, frame: Frame) -> Constants:
-        D = len(frame.scale)
-        copying = self.merging and not self.second_look and self.forgetting != "adaptive"
-        return Constants(
-            frame,
-            1.0 / frame.scale,
-            np.log(frame.scale),
-            answering.settings_for(self._settings_for(frame), frame.variance, copying=copying),
-            monitor.alarm_thresholds(self.novelty_level, D),
-            monitor.detector_settings(self.change_detector or PageHinkley()),
-        )
-
-    def _settings_for(self, frame: Frame) -> Settings:
-        D = len(frame.scale)
-        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance == "diag" else D * D)))
-        fading = self.forgetting is not None and self.forgetting != 1.0
-        min_age, min_count = (0.0, FADED) if fading else (np.inf, 0.0)
-        if self.prune is not None:
-            min_age, min_count = _check_prune(self.prune)
-        return Settings(
-            centre=frame.centre,
-            initial_variance=self.delta * frame.variance,
-            thresholds=incremental.novelty_thresholds(self.beta, D),
-            paper=self.update == "paper",
-            forgetting=float(self.forgetting) if isinstance(self.forgetting, Real) else 1.0,
-            min_age=min_age,
-            min_count=min_count,
-            max_components=auto if self.max_components == "auto" else int(self.max_components),
-            max_merge_cost=incremental.COMPACTION_COST if self.merging else 0.0,
-        )
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
@@ -578,9 +508,3 @@ class IncrementalGaussianMixture(MixtureAnswers, DensityMixin, StreamEstimator):
         self._cache_ = {}
         if self._frame_ is not None:
             self._settle(self._frame_)
-
-
-def _check_prune(prune: Any) -> tuple[float, float]:
-    if len(prune) != 2 or not all(isinstance(value, Real) and float(value) >= 0 for value in prune):
-        raise InputError(f"prune must be None or (min_age, min_count), two numbers from 0 on; got {prune!r}.")
-    return float(prune[0]), float(prune[1])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc
-from sklearn.utils import check_random_state
 
 from everlearn.core import incremental, scoring
 from everlearn.core import mixture as mixtures
@@ -15,12 +14,12 @@ from everlearn.core.device import HOST, Device
 from everlearn.core.incremental import MixtureState
 from everlearn.core.sweeps import to_internal
 from everlearn.core.torch_device import device_failure, torch_device
-from everlearn.errors import InputError
 from everlearn.estimators.conditioning import LIMIT as LIMIT
 from everlearn.estimators.conditioning import MixtureConditioning
+from everlearn.estimators.density import check_draws, generator
 
 if TYPE_CHECKING:
-    from everlearn.estimators.mixture import Constants
+    from everlearn.estimators.mixture_settings import Constants
 
 Array = NDArray[np.float64]
 
@@ -55,23 +54,6 @@ class MixtureAnswers(MixtureConditioning):
         """
         rows, state, constants = self._question(X)
         return self._ask(state, rows, constants)[0]
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean log-density of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to score.
-        y : ignored
-            Present for the scikit-learn interface.
-
-        Returns
-        -------
-        float
-            Mean of `score_samples(X)`.
-        """
-        return float(self.score_samples(X).mean())
 
     def novelty(self, X: ArrayLike) -> Array:
         """How usual each row is: a p-value, small for a novelty.
@@ -176,15 +158,11 @@ class MixtureAnswers(MixtureConditioning):
         labels : ndarray of shape (n_samples,)
             The component that each row came from.
         """
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1; got {n_samples}.")
+        check_draws(n_samples)
         self._check_started()
         state, constants = self._readout()
-        X, labels = mixtures.sample(incremental.mixture_of(state), n_samples, self._generator())
+        X, labels = mixtures.sample(incremental.mixture_of(state), n_samples, generator(self.random_state))
         return X * constants.frame.scale, labels
-
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(check_random_state(self.random_state).randint(2**31))
 
     @property
     def weights_(self) -> Array:

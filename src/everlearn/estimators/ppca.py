@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.core import constraint as constraints
@@ -19,6 +18,7 @@ from everlearn.core.ppca import Part
 from everlearn.core.schedules import PowerSchedule, as_schedule
 from everlearn.core.sweeps import to_internal
 from everlearn.errors import DivergenceWarning, InputError
+from everlearn.estimators.density import generator
 from everlearn.estimators.loading import expect, expect_fields, require
 from everlearn.estimators.ppca_face import LIMIT, Answer, answer_from, scale_of
 from everlearn.estimators.ppca_merge import MergesPPCA
@@ -294,7 +294,7 @@ class OnlinePPCA(MergesPPCA):
         """Start from random axes; no row is used for that."""
         if len(rows) == 0:
             return len(X)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = generator(self.random_state)
         self._scale_ = scale_of(X[rows[0]])
         self._state_ = online_em.init_paper(X.shape[1], self.n_components, rng, self._scale_)
         self._take_reference()

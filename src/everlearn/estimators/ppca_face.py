@@ -7,8 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 from everlearn.core import ppca
@@ -17,6 +16,7 @@ from everlearn.core.ppca import Axes, Ready
 from everlearn.core.sweeps import to_internal
 from everlearn.errors import InputError, ModelFileError
 from everlearn.estimators.base import StreamEstimator
+from everlearn.estimators.density import Density, check_draws, generator
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def require_shapes(arrays: Iterable[Any], shapes: list[tuple[int, ...]], what: s
         raise ModelFileError(f"The file's {what} does not fit its columns and components.")
 
 
-class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, StreamEstimator):
+class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
     """Transformer and density of a probabilistic PCA.
 
     A subclass says in `_new_answer` from which model to answer. It makes the dict `_cache_` in `_start` and
@@ -143,23 +143,6 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, 
             density -= np.log(answer.scale) * np.count_nonzero(rows == rows, axis=1)
         return density
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Mean log-density of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows to score.
-        y : ignored
-            Present for the scikit-learn interface.
-
-        Returns
-        -------
-        float
-            Mean of `score_samples(X)`.
-        """
-        return float(self.score_samples(X).mean())
-
     def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Fill the gaps of each row with their expectation given what was observed.
 
@@ -197,12 +180,10 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, 
         ndarray of shape (n_samples, n_features)
             The rows.
         """
-        if n_samples < 1:
-            raise InputError(f"n_samples must be at least 1; got {n_samples}.")
+        check_draws(n_samples)
         answer = self._answer()
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         model = ppca.PPCA(*answer.model[:3])
-        return ppca.sample(model, n_samples, rng) * answer.scale
+        return ppca.sample(model, n_samples, generator(self.random_state)) * answer.scale
 
     def get_covariance(self) -> Array:
         """Covariance of a row, W W' + sigma2 I.

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.core import forgetting as memories
@@ -17,6 +16,7 @@ from everlearn.core.ppca import PPCA
 from everlearn.core.sweeps import to_internal
 from everlearn.core.variational import PaperState, Posterior, Settings, State
 from everlearn.errors import InputError
+from everlearn.estimators.density import generator
 from everlearn.estimators.ppca_face import LIMIT, Answer, answer_from, scale_of
 from everlearn.estimators.variational_values import VariationalValues
 
@@ -267,7 +267,7 @@ class VariationalPPCA(VariationalValues):
         if len(rows) == 0:
             return len(X)
         self._scale_ = scale_of(X[rows[0]])
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = generator(self.random_state)
         unit = min(max(1.0 / self._scale_, 2.0**-90), 2.0**90)
         M = rng.standard_normal((X.shape[1], self.n_components)) * unit
         self._state_ = variational.init_paper(M, float(self.noise_variance))
