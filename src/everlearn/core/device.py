@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,9 +24,12 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.integer[Any]]
 
 # From this many columns on, what a block does to one component is work enough to be handed to a thread.
-SHARED = 512
-# What is done to a component that is alone is divided into pieces of so many columns.
-PIECE = 200
+SHARED = 192
+# What is done to a component that is alone is divided into pieces of about so many columns, a multiple of STEP.
+PIECE, STEP = 400, 16
+# Rows of triangles become shorter: with these powers of what is left, the pieces have about the same size. Of a Gram
+# matrix each piece is a rectangle.
+TRIANGLE, RECTANGLES = 0.5, 0.7
 
 
 class Device(Protocol):
@@ -86,7 +90,7 @@ class Device(Protocol):
         """Sum of the rows of E with coefficients (k, m), as a NumPy array (k, D)."""
 
     def factor(self, E: Any, Y: Any, ridge: Array) -> tuple[Any, Array, Array]:
-        """Factorise H = P + diag(ridge), P = 1 + E Y', of one component: its upper factor R, for `solve`.
+        """Factorise H = P + diag(ridge), P = 1 + E Y', of one component: its upper factor R for `solve`, over anything.
 
         With it come, as NumPy arrays, the diagonal of P and what the rows above have left of it, P_tt - sum_s R_st^2;
         NaN where H cannot be factorised.
@@ -211,7 +215,7 @@ class Host:
         origin = np.diagonal(P[0]).copy()
         np.einsum("ii->i", P[0])[:] += ridge
         # In Fortran's order our upper triangle is the lower one of the transpose.
-        factor, failed = lapack.dpotrf(P[0].T, lower=1, overwrite_a=1)
+        factor, failed = lapack.dpotrf(P[0].T, lower=1, clean=0, overwrite_a=1)
         R: Array = factor.T[None]
         return R, origin, kernels.less_squares_above(R[0], origin) if failed == 0 else np.full(b, np.nan)
 
@@ -219,20 +223,21 @@ class Host:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
         if not learned.all():
             Y[~learned] = 0.0
-        if Y.shape[-1] < LARGE:
+        D = Y.shape[-1]
+        if D < LARGE:
             kernels.solve_stack(R, Y)
         else:
-            divided(lambda start, stop: blas.solve_columns(R, start, stop, Y), Y.shape[-1])
+            inverses = blas.invert_steps(R)
+            divided(lambda start, stop: blas.solve_columns(R, inverses, start, stop, Y), D, D)
         return Y
 
     def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:
         """Rank-m update of whole matrices, or of one triangle where D is large."""
-        precisions = matrices.precisions[which]
-        if Z.shape[-1] < LARGE:
-            kernels.downdate_stack(precisions, Z, 1.0 / share)
+        precisions, scale, D = matrices.precisions[which], 1.0 / share, Z.shape[-1]
+        if D < LARGE:
+            kernels.downdate_stack(precisions, Z, scale)
         else:
-            scale = 1.0 / share
-            divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), Z.shape[-1])
+            divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), D, D, TRIANGLE)
             matrices.half[which] = True
 
 
@@ -242,19 +247,26 @@ HOST = Host()
 def project(E: NDArray[Any], precisions: NDArray[Any]) -> NDArray[Any]:
     """Y = E Lambda, from the upper triangles."""
     Y = np.empty_like(E)
-    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), E.shape[-1])
+    D = E.shape[-1]
+    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), D, D)
     return Y
 
 
 def gram(E: NDArray[Any], Y: NDArray[Any], P: NDArray[Any]) -> None:
     """P = 1 + E Y': the upper triangle, and some more."""
     _, m, D = E.shape
-    divided(lambda start, stop: blas.gram_rows(E, Y, start, stop, P), D, m)
+    divided(lambda start, stop: blas.gram_rows(E, Y, start, stop, P), m, D, RECTANGLES)
 
 
-def divided(work: Callable[[int, int], None], D: int, n: int | None = None) -> None:
-    """Work on n columns or rows of D, all by default, in pieces for several threads if it is not shared already."""
-    n = D if n is None else n
+def divided(work: Callable[[int, int], None], n: int, D: int, taper: float = 1.0) -> None:
+    """Work on n columns or rows, in pieces for several threads if D columns are enough and it is not shared already."""
     pieces = 1 if D < SHARED or threads.is_shared() else -(-D // PIECE)
-    cuts = np.linspace(0, n, max(pieces, 1) + 1).astype(int).tolist()
-    threads.each(lambda cut: work(*cut), [cut for cut in itertools.pairwise(cuts) if cut[0] < cut[1]])
+    threads.each(lambda cut: work(*cut), list(itertools.pairwise(_cuts(n, pieces, taper))))
+
+
+@cache
+def _cuts(n: int, pieces: int, taper: float) -> list[int]:
+    """Where n rows are cut, the later pieces being longer where the taper is less than one."""
+    left = np.linspace(1.0, 0.0, max(pieces, 1) + 1) ** taper
+    inner = STEP * np.round(n * (1.0 - left[1:-1]) / STEP)
+    return [0, *sorted({int(cut) for cut in inner if 0 < cut < n}), n]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from everlearn.core.device import Host, divided, gram, project
+from everlearn.core.device import TRIANGLE, Host, divided, gram, project
 from everlearn.kernels import blas
 from everlearn.kernels import linalg as kernels
 
@@ -90,7 +90,7 @@ def _downdate(precision: Array, rounded: Array32, Z: Array32, scale: float) -> N
         blas.square_rows(1.0, Z, 0.0, start, stop, product)
         kernels.subtract_rows(precision, product, scale, start, stop, rounded)
 
-    divided(change, len(precision))
+    divided(change, len(precision), len(precision), TRIANGLE)
 
 
 def is_sound(state: MixtureState) -> bool:

@@ -152,26 +152,36 @@ def gram_rows(E, Y, start, stop, P):
 
 
 @kernel
-def solve_columns(R, start, stop, Y):
+def invert_steps(R):
+    """Inverses of the triangles of SOLVE_ROWS rows along the diagonals of a stack of upper triangles."""
+    k, m, _ = R.shape
+    out = np.zeros((k, (m + SOLVE_ROWS - 1) // SOLVE_ROWS, SOLVE_ROWS, SOLVE_ROWS))
+    for step in range(out.shape[1]):
+        i, n = step * SOLVE_ROWS, min(SOLVE_ROWS, m - step * SOLVE_ROWS)
+        out[:, step, :n, :n] = invert_upper(R[:, i : i + n, i : i + n])
+    return out
+
+
+@kernel
+def solve_columns(R, inverses, start, stop, Y):
     """Solve R'Z = Y in place for a stack of upper triangles R, in columns start to stop of Y.
 
-    The solved rows leave the next in one product.
+    `inverses` are those of `invert_steps`: after each step the solved rows leave the next in one product.
     """
     k, m, _ = Y.shape
     row, D = Y.strides[1], stop - start
     for j in range(k):
         y = Y[j].ctypes.data + start * Y.itemsize
-        for i in range(0, m, SOLVE_ROWS):
-            n = min(SOLVE_ROWS, m - i)
-            across = R[j, :i, i : i + n].astype(Y.dtype)
-            triangle = invert_upper(R[j : j + 1, i : i + n, i : i + n])[0].astype(Y.dtype)
+        for step in range(inverses.shape[1]):
+            i, n = step * SOLVE_ROWS, min(SOLVE_ROWS, m - step * SOLVE_ROWS)
+            across, inverse = R[j, :i, i : i + n].astype(Y.dtype), inverses[j, step].astype(Y.dtype)
             if i > 0:
                 _gemm(
                     TRANSPOSED, NORMAL, n, D, i, -1.0, across.ctypes.data, across.strides[0], y, row, 1.0, y + i * row,
                     row, Y.itemsize,
                 )  # fmt: skip
-            _trmm(LEFT, TRANSPOSED, n, D, triangle.ctypes.data, triangle.strides[0], y + i * row, row, Y.itemsize)
-            across[:1], triangle[:1] = 0.0, 0.0  # used up, not before
+            _trmm(LEFT, TRANSPOSED, n, D, inverse.ctypes.data, inverse.strides[0], y + i * row, row, Y.itemsize)
+            across[:1], inverse[:1] = 0.0, 0.0  # used up, not before
 
 
 @kernel
