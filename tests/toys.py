@@ -84,3 +84,9 @@ class RunningNormal(StreamEstimator):
         for array in (self._sums_.mean, self._sums_.scatter):
             if array.shape != shape or array.dtype != np.float64:
                 raise ModelFileError(f"the sums do not have the shape {shape}.")
+
+
+def fitted(**params):
+    """A small model of 50 rows."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    return RunningNormal(**params).fit(X)

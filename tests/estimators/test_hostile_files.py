@@ -2,21 +2,19 @@
 
 import contextlib
 import copy
-import json
 import random
-import struct
 import warnings
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import everlearn
 from everlearn.checks.tools import fresh, learn, make_stream
 from everlearn.core.constraint import Every, NaturalConstraint, OnChange
 from everlearn.errors import ModelFileError
-from everlearn.estimators import persistence, registry
+from everlearn.estimators import registry
 from everlearn.estimators.persistence import dumps, loads
+from model_files import parts, rebuilt
 
 NAMES = [name for name in registry._listed() if name in everlearn.__all__]  # the others are parts of these
 CLASSES = [registry.class_named(name, registry.is_estimator) for name in NAMES]
@@ -41,18 +39,6 @@ VALUES = [
     {"kind": "scalar", "type": "F32", "value": 1.0},
 ]
 MUTATIONS = 60
-
-
-def parts(data):
-    size = struct.unpack("<Q", data[:8])[0]
-    content = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["everlearn"])
-    return content, safetensors.numpy.load(data)
-
-
-def rebuilt(content, tensors):
-    """A file with a right checksum."""
-    content["digest"] = persistence.digest(content["model"], tensors)
-    return safetensors.numpy.save(tensors, metadata={"everlearn": json.dumps(content)})
 
 
 def places(node):
