@@ -49,16 +49,10 @@ def test_densities_are_those_of_the_observed_columns(seed, D, K, share):
     np.testing.assert_allclose(distance, nearest, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.9])
-@pytest.mark.parametrize("changes", [{}, {"paper": True}, {"forgetting": 0.9}])
-def test_learning_agrees_with_the_covariance_form(share, changes):
-    """Few gaps are factorised in lanes, many one by one; 0.9 of 35 columns is more than the lanes take."""
-    rng = np.random.default_rng(5)
-    D, K = 35, LANES + 2
-    assert 0.9 * D > LANE_GAPS + 3
+def agrees_with_the_covariance_form(rng, D, share, settings):
+    K = LANES + 2
     state, (counts, means, covariances) = mixture(rng, D, K)
     X = rows_with_gaps(rng, 12, D, share)
-    settings = settings_for(D, **changes)
     twin = naive.IGMN(settings.initial_variance, lambda d: np.inf, paper=settings.paper, forgetting=settings.forgetting)
     twin.means, twin.covariances = list(means), list(covariances)
     twin.counts, twin.ages = list(counts), [1.0] * K
@@ -69,6 +63,34 @@ def test_learning_agrees_with_the_covariance_form(share, changes):
     np.testing.assert_allclose(state.means[:K], twin.means, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(incremental.covariances_of(state), twin.covariances, rtol=1e-7, atol=1e-9)
     np.testing.assert_array_equal(state.precisions, np.swapaxes(state.precisions, 1, 2))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+@pytest.mark.parametrize("changes", [{}, {"paper": True}, {"forgetting": 0.9}])
+def test_learning_agrees_with_the_covariance_form(share, changes):
+    """Few gaps are eliminated in lanes, many one by one; 0.9 of 35 columns is more than the lanes take."""
+    D = 35
+    assert 0.9 * D > LANE_GAPS + 3
+    agrees_with_the_covariance_form(np.random.default_rng(5), D, share, settings_for(D, **changes))
+
+
+@pytest.mark.parametrize("D", [2, 7, 8, 9, 16, 31, 32, 33])
+def test_learning_agrees_for_any_number_of_columns(D):
+    agrees_with_the_covariance_form(np.random.default_rng(D), D, 0.4, settings_for(D))
+
+
+@pytest.mark.parametrize("gaps", [3, LANE_GAPS + 2])
+def test_a_block_of_gaps_without_a_factor_has_no_distance(gaps):
+    """Two negative pivots have a positive product, and are found all the same."""
+    D = gaps + 1
+    precision = np.eye(D)
+    precision[1, 1] = precision[2, 2] = -1.0
+    state = incremental.from_components(np.ones(2), np.zeros((2, D)), np.array([np.eye(D)] * 2), np.ones(2))
+    state.precisions[1] = precision
+    x = np.full((1, D), np.nan)
+    x[0, 0] = 1.0
+    _, distance, _ = scoring.ask(state, x, np.zeros(D))
+    assert np.isnan(distance[0])
 
 
 def test_gaps_of_components_of_any_size_are_measured():

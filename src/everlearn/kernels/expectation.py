@@ -25,7 +25,7 @@ def add_gap_covariance(index, observed, r, L, b, square):
 def add_expected_moments(X, R, means, precisions, sums, squares):
     """Add r E[e] and r E[e e'] for each row, e its deviation from each mean, r its weights there, at least 1e-12."""
     n, D = X.shape
-    index = np.empty(D, np.int64)
+    index = np.empty(D, np.uintp)
     e, g, b = np.empty(D), np.empty(D), np.empty(D)
     L = np.empty((D, D))
     for t in range(n):
@@ -34,7 +34,7 @@ def add_expected_moments(X, R, means, precisions, sums, squares):
             r = R[t, j]
             if r < 1e-12:
                 continue
-            deviate(X[t], means[j], precisions[j], e, g)
+            deviate(X[t], means[j], precisions[j], index, observed, e, g)
             fill_gaps(precisions[j], index, observed, e, g, L, b)
             for a in range(D):
                 sums[j, a] += r * e[a]

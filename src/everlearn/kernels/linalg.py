@@ -6,11 +6,11 @@ from everlearn.kernels.jit import inner, kernel
 
 
 @inner
-def symmetric_product(A, e, out):
-    """out = A e for a symmetric A; returns e' A e."""
+def multiply_rows(A, e, first, out):
+    """out = A e for the rows of A from the first on; returns their share of e' A e."""
     D = e.shape[0]
     total = 0.0
-    a = 0
+    a = first
     while a + 4 <= D:
         v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0
         for b in range(D):
@@ -29,6 +29,12 @@ def symmetric_product(A, e, out):
         total += value * e[a]
         a += 1
     return total
+
+
+@inner
+def symmetric_product(A, e, out):
+    """out = A e for a symmetric A; returns e' A e."""
+    return multiply_rows(A, e, 0, out)
 
 
 @inner

@@ -13,8 +13,8 @@ from everlearn.kernels.cells import has_gaps
 from everlearn.kernels.distance import count_observed, log_height, measure, normalise, total, weigh
 from everlearn.kernels.gaps import (
     LANE_GAPS,
-    LANES,
     fill_gaps,
+    make_lanes,
     measure_with_gaps,
     observed_first,
     update_component_with_gaps,
@@ -46,11 +46,10 @@ class Scratch(NamedTuple):
     shrink: Any  # see `everlearn.kernels.screen`
     height: Any
     index: Any  # columns, observed first
-    L: Any
-    C: Any
+    L: Any  # see `everlearn.kernels.gaps`, like the next three
     b: Any
-    lanes: Any  # see `everlearn.kernels.gaps`
-    lane_rows: Any
+    W: Any
+    lanes: Any
 
 
 @inner
@@ -122,7 +121,7 @@ def update(index, observed, weight, means, precisions, log_dets, counts, ages, n
             growth = update_component(j, means, precisions, E, G, d2[j], w, c)
         else:
             growth = update_component_with_gaps(
-                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, c, scratch.L, scratch.C, scratch.b
+                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, c, scratch.W, scratch.L
             )
         if np.isnan(growth):
             skipped += 1
@@ -219,12 +218,12 @@ def shrink_bounds(weight, forgetting, posterior, counts, d2, n, shrink, changed)
 def make_scratch(capacity, D, gaps):
     """Room for the work on one row; for the work on gaps only if there are some."""
     m = D if gaps else 0
-    few = min(m, LANE_GAPS)
+    wide = m + 8  # with room for eight numbers from any column on
     return Scratch(
         np.empty((capacity, D)), np.empty((capacity, D)), np.empty(capacity), np.empty(capacity), np.empty(capacity),
         np.ones(capacity, np.bool_), np.ones(capacity), np.empty(capacity),
-        np.empty(m, np.int64), np.empty((m, m)), np.empty((m + 3, m)), np.empty(m),
-        np.empty((few, few, LANES)), np.empty((few, LANES)),
+        np.empty(m, np.uintp), np.empty((wide, wide)), np.empty(m), np.empty((m + 1, wide)),
+        make_lanes(min(m, LANE_GAPS)),
     )  # fmt: skip
 
 
@@ -237,7 +236,7 @@ def measure_row(x, weight, observed, lower, means, precisions, log_dets, counts,
         observed_first(x, scratch.index)
         nearest = measure_with_gaps(
             x, scratch.index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, scratch.L,
-            scratch.b, scratch.lanes, scratch.lane_rows,
+            scratch.b, scratch.lanes,
         )  # fmt: skip
     elif lower.shape[0] == 0:
         nearest = measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint)
