@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -9,6 +10,10 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from click.testing import CliRunner
+
+from everlearn.cli import main
 
 _FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _INSTALLING = ("make", "pip", "git")
@@ -57,14 +62,15 @@ def program_of(command: Command) -> str:
 class Reader:
     """Follows a page from its first block to its last, in one folder and one Python session.
 
-    Python blocks are run in this process, tracebacks show the lines of the page. Commands of console blocks are run by
-    bash and must print what the page shows below them. `everlearn serve` runs until the page ends or starts another,
-    on a port of its own. What installs or builds is left to the tests of the Makefile.
+    Python blocks are run in this process, tracebacks show the lines of the page. Commands of console blocks must print
+    what the page shows below them; bash runs them, but for plain calls of the program, which this process makes itself.
+    `everlearn serve` runs until the page ends or starts another, on a port of its own. What installs or builds is left
+    to the tests of the Makefile.
 
     Parameters
     ----------
     folder : Path
-        Where commands run; Python blocks run in the current folder.
+        Where commands run, and the current folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,10 +98,11 @@ class Reader:
         if command.line.startswith("everlearn serve"):
             self._serve(command.line)
             return
-        result = _run(command.line, self._folder)
-        assert result.returncode == 0, f"{command.line}\n{result.stdout}{result.stderr}"
-        missing = [line for line in command.shown if line not in result.stdout]
-        assert missing == [], f"{command.line}\n{result.stdout}{result.stderr}"
+        plain = program_of(command) == "everlearn" and not set(command.line) & set("|&;<>$*?#`")
+        status, output, said = _call(command.line) if plain else _run(command.line, self._folder)
+        assert status == 0, f"{command.line}\n{output}{said}"
+        missing = [line for line in command.shown if line not in output]
+        assert missing == [], f"{command.line}\n{output}{said}"
 
     def _serve(self, line: str) -> None:
         self._stop_serving()
@@ -119,10 +126,18 @@ class Reader:
             self._server = None
 
 
-def _run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def _call(line: str) -> tuple[int, str, str]:
+    """Status, output and messages of the program, called in this process."""
+    result = CliRunner().invoke(main, shlex.split(line)[1:])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def _run(line: str, folder: Path) -> tuple[int, str, str]:
+    """The same of a command that bash runs."""
+    result = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=300, check=False
     )
+    return result.returncode, result.stdout, result.stderr
 
 
 def _free_port() -> str:
