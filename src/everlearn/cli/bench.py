@@ -66,7 +66,7 @@ def _compared(todo: list[Any], context: Any, console: Console) -> list[Any]:
     from everlearn.peers import compare
 
     with Progress(BarColumn(30), TimeElapsedColumn(), TextColumn("{task.fields[state]}"), console=console) as progress:
-        bar = progress.add_task("", total=len(todo), state="starting (a first run compiles for some seconds)")
+        bar = progress.add_task("", total=len(todo), state="starting (a first run compiles for up to a minute)")
 
         def report(done: int, task: Any) -> None:
             state = f"[bold]{task.column.NAME}[/] {escape(task.contender.title)}"
