@@ -40,7 +40,7 @@ types: .venv/.test
 	$(BIN)/mypy
 
 docs: .venv/.docs
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -j $(WORKERS) -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 bench: .venv/.test
