@@ -295,5 +295,5 @@ def test_one_row_at_a_time_costs_little_more_than_the_kernel():
         return (time.perf_counter() - start) / n
 
     overhead = {f.__name__: min(seconds(f) for _ in range(5)) for f in (model.partial_fit, model.score_samples)}
-    # The issue of 20 microseconds is measured in benchmarks/mixture_sequential.py; a busy machine gets more room.
+    # The limit of 20 microseconds is measured in benchmarks/mixture_sequential.py; a busy machine gets more room.
     assert max(overhead.values()) < 100e-6, overhead
