@@ -52,8 +52,14 @@ def run(folder, **environment):
         "from toy.kernels.outer import outer\n"
         "print(outer(1), sum(getattr(outer, 'stats', None).cache_hits.values()) if hasattr(outer, 'stats') else -1)"
     )
+    value, hits = output(folder, code, **environment).split()
+    return int(value), int(hits)
+
+
+def output(folder, code, **environment):
+    """What a fresh process prints."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
-    output = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder.parents[1],
         env={**plain, "PYTHONPATH": str(folder.parents[1]), **environment},
@@ -61,8 +67,6 @@ def run(folder, **environment):
         text=True,
         check=True,
     ).stdout
-    value, hits = output.split()
-    return int(value), int(hits)
 
 
 def test_a_changed_helper_in_another_file_is_not_served_from_the_cache(package):
@@ -92,3 +96,51 @@ def test_without_a_writable_folder_kernels_are_compiled_in_memory(monkeypatch):
 
 def test_the_jit_can_be_switched_off(package):
     assert run(package, NUMBA_DISABLE_JIT="1") == (2, -1)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def test_what_a_kernel_calls_is_compiled_as_a_part_and_python_can_call_it_all_the_same(package):
+    code = (
+        "from toy.kernels.outer import helper, outer\n"
+        "print(outer(1), len(helper.part.overloads), len(helper.overloads))\n"
+        "print(helper(1), helper(1.5), len(helper.overloads))\n"
+        "print(outer(2.5), outer(1))"
+    )
+    assert output(package, code) == "2 1 0\n2 2.5 2\n3.5 2\n"
+    assert output(package, code) == "2 0 0\n2 2.5 2\n3.5 2\n", "parts lie in the cached kernel"
+
+
+def test_a_part_finds_its_constants_fresh_and_from_the_cache(package):
+    (package / "helper.py").write_text(
+        "from toy.kernels.jit import kernel\n\n@kernel\ndef helper(x):\n    print('part', x)\n"
+        "    if x < 0:\n        raise ValueError('below zero:', x)\n    return x + 1\n"
+    )
+    code = (
+        "from toy.kernels.outer import outer\n"
+        "print(outer(1))\n"
+        "try:\n    outer(-1)\nexcept ValueError as error:\n    print(error.args)"
+    )
+    for _ in ("fresh", "cached"):
+        assert output(package, code) == "part 1\n2\npart -1\n('below zero:', -1)\n"
+
+
+def test_a_kernel_can_be_sent_to_another_process(package):
+    code = (
+        "import pickle\n"
+        "from toy.kernels.outer import outer\n"
+        "again = pickle.loads(pickle.dumps(outer))\n"
+        "print(again(1), type(again) is type(outer))"
+    )
+    assert output(package, code) == "2 True\n"
+
+
+def test_with_a_numba_that_was_not_tried_kernels_are_compiled_in_full(package):
+    code = (
+        "import numba\n"
+        "numba.version_info = numba.version_info._replace(major=9)\n"
+        "from toy.kernels.outer import helper, outer\n"
+        "print(outer(1), len(helper.overloads), hasattr(helper, 'part'))"
+    )
+    assert output(package, code) == "2 1 False\n"

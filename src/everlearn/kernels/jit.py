@@ -12,12 +12,19 @@ from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
-from numba import types
+from numba import _dynfunc, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.registry import CPUDispatcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Reductions may be reordered and fused, so that they vectorise; NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+FLAGS = {"nopython": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH, "no_cfunc_wrapper": True}
+
+# Parts reach into numba: with a newer one every kernel is compiled in full, until it has been tried.
+TRIED = (0, 68)
 
 
 @functools.cache
@@ -48,6 +55,8 @@ def kernel(function: Function) -> Function:
     lives in another file would go stale unseen. Here the stamp covers the files that it imports, too.
     Without a writable folder (neither the package's nor the user's) the kernel is compiled in
     memory.
+
+    A kernel that another one calls becomes a part of it: optimised there, once, with all that it calls.
     """
     return _compiled(function)
 
@@ -61,10 +70,66 @@ def inner(function: Function) -> Function:
     return _compiled(function, _nrt=False)
 
 
+class _PartCode(JITCodeLibrary):
+    """Code that other kernels link in: neither optimised nor made into machine code by itself."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class _PartCompiler(Compiler):
+    """Compiles what a kernel calls, up to the code that the kernel links in."""
+
+    def compile_extra(self, function: Function) -> CompileResult:
+        """Compile without an entry for Python; what stands in its place is known to the linker only."""
+        state = self.state
+        state.flags.no_compile = True
+        state.library = _PartCode(state.targetctx.codegen(), function.__qualname__)
+        part = super().compile_extra(function)
+        name = _dynfunc.make_function(
+            part.fndesc.lookup_module(), function.__name__, "", 0, part.environment, (part.library,)
+        )
+        state.targetctx.insert_user_function(name, part.fndesc, [part.library])
+        return part._replace(entry_point=name)
+
+
+class _KernelCompiler(Compiler):
+    """Compiles what Python calls."""
+
+    def compile_extra(self, function: Function) -> CompileResult:
+        """Compile, and tell the code where its parts find their constants."""
+        whole = super().compile_extra(function)
+        for environment in whole._find_referenced_environments():
+            whole.library.codegen.set_env(environment.env_name, environment)
+        return whole
+
+
+class _Kernel(CPUDispatcher):
+    """A compiled function, as Python calls it; other kernels see its part."""
+
+    def __init__(
+        self,
+        py_func: Function,
+        locals: dict[str, Any] | None = None,
+        targetoptions: dict[str, Any] | None = None,
+        pipeline_class: type[Compiler] = _KernelCompiler,
+    ) -> None:
+        super().__init__(py_func, locals, targetoptions, pipeline_class)
+        self.part = CPUDispatcher(py_func, locals, {**self.targetoptions, "no_cpython_wrapper": True}, _PartCompiler)
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        return self.part._numba_type_
+
+
 def _compiled(function: Function, **options: Any) -> Function:
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH, **options)(function)
     if numba.config.DISABLE_JIT:
-        return compiled  # type: ignore[no-any-return]
+        return function
+    dispatcher = _Kernel if numba.version_info[:2] <= TRIED else CPUDispatcher
+    compiled = dispatcher(function, targetoptions={**FLAGS, **options})
     try:
         compiled.enable_caching()
     except RuntimeError:
