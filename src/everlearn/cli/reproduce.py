@@ -14,12 +14,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from everlearn.cli.common import check_place, errors_explained
-from everlearn.papers.data import mnist_from
+from everlearn.papers import workers
 from everlearn.papers.markdown import write_markdown
-from everlearn.papers.registry import Context, Item, choose, papers
+from everlearn.papers.registry import Item, choose, papers
 from everlearn.papers.report import write_report
 from everlearn.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED
-from everlearn.papers.running import Reproduction, read, run
+from everlearn.papers.running import Reproduction, read
 
 _COLOURS = {REPRODUCED: "green", PAPER_MODE_ONLY: "yellow", NOT_REPRODUCED: "red", SKIPPED: "dim"}
 _EXAMPLES = """
@@ -82,20 +82,12 @@ def command(
             reproduction = Reproduction(_asked(sys.argv[1:]), quick=quick, seed=seed)
             if resume:
                 reproduction.resume(place)
-            _run(reproduction, items, _Settings(quick, seed, data, fetch), place, console)
+            _run(reproduction, items, workers.Settings(quick, seed, data, fetch), place, console)
             record = reproduction.record
         write_report(record, output)
         if markdown:
             write_markdown(record, markdown)
         _summary(record, output, place, console)
-
-
-class _Settings:
-    """What every item is run with."""
-
-    def __init__(self, quick: bool, seed: int, data: str | None, fetch: bool) -> None:
-        self.quick, self.seed = quick, seed
-        self.mnist = mnist_from(data, fetch=fetch)
 
 
 def _asked(arguments: list[str]) -> str:
@@ -113,41 +105,57 @@ def _list(console: Console) -> None:
         console.print(table)
 
 
-def _run(reproduction: Reproduction, items: list[Item], settings: _Settings, place: str, console: Console) -> None:
+def _run(
+    reproduction: Reproduction, items: list[Item], settings: workers.Settings, place: str, console: Console
+) -> None:
     """Run what is missing behind a progress bar; the results are on disk after every item."""
     todo = reproduction.missing(items)
-    costs = [item.seconds[0 if settings.quick else 1] for item in todo]
+    plan = workers.plan(todo, settings)
     items_word = "item" if len(todo) == 1 else "items"
-    length = _duration(sum(costs))
     console.print(
-        f"{len(todo)} {items_word}, about {length} on two cores (the very first compiles for two minutes more)."
+        f"{len(todo)} {items_word}, about {_duration(workers.duration(plan, settings))} (the very first run compiles "
+        "for half a minute more).",
+        soft_wrap=True,
     )
-    shape = TextColumn("{task.fields[state]}")
-    with Progress(BarColumn(30), TimeElapsedColumn(), shape, console=console) as progress:
-        bar = progress.add_task("", total=max(sum(costs), 1.0), state="")
-        before = 0.0
-
-        def context_of(item: Item) -> Context:
-            nonlocal before
-            cost = item.seconds[0 if settings.quick else 1]
-            start, before = before, before + cost
-
-            def report(done: int, total: int, stage: str) -> None:
-                share = cost * done / max(total, 1)
-                progress.update(bar, completed=start + share, state=f"[bold]{item.key}[/] {stage} {done}/{total}")
-
-            progress.update(bar, completed=start, state=f"[bold]{item.key}[/]")
-            return Context(quick=settings.quick, seed=settings.seed, mnist=settings.mnist, report=report)
+    with Progress(BarColumn(30), TimeElapsedColumn(), TextColumn("{task.fields[state]}"), console=console) as progress:
+        bar = _Bar(progress, todo, settings)
 
         def keep(item: Item, section: dict[str, Any]) -> None:
+            reproduction.add(item, section)
             reproduction.write(place)
             verdict = section["verdict"]
             why = f": {escape(section['why'])}" if verdict == SKIPPED else ""
             progress.console.print(f"  {item.key:<22} [{_COLOURS[verdict]}]{verdict}[/]{why}", soft_wrap=True)
-            progress.update(bar, completed=before)
+            bar.finish(item)
 
-        run(todo, context_of, reproduction, keep)
-        progress.update(bar, state="done")
+        workers.run(plan, settings, keep, bar.report)
+
+
+class _Bar:
+    """How much is done, weighed by how long items take, and what is running."""
+
+    def __init__(self, progress: Progress, items: list[Item], settings: workers.Settings) -> None:
+        self._progress, self._settings = progress, settings
+        self._done = 0.0
+        self._running: dict[Item, tuple[float, str]] = {}
+        self._bar = progress.add_task("", total=max(settings.cost(items), 1.0), state="")
+
+    def report(self, item: Item, done: int, total: int, stage: str) -> None:
+        """Show how far an item is."""
+        share = done / max(total, 1)
+        self._running[item] = self._settings.cost([item]) * share, f"{stage} {done}/{total}" if stage else ""
+        self._show()
+
+    def finish(self, item: Item) -> None:
+        """Show that an item is done."""
+        self._running.pop(item, None)
+        self._done += self._settings.cost([item])
+        self._show()
+
+    def _show(self) -> None:
+        state = ", ".join(f"[bold]{item.key}[/] {stage}".rstrip() for item, (_, stage) in self._running.items())
+        begun = sum(cost for cost, _ in self._running.values())
+        self._progress.update(self._bar, completed=self._done + begun, state=state)
 
 
 def _duration(seconds: float) -> str:

@@ -79,6 +79,7 @@ class Item:
     title: str
     seconds: tuple[float, float]
     run: Run
+    alone: bool = False
 
     @property
     def key(self) -> str:
@@ -112,7 +113,7 @@ class Paper:
         places = {name: i for i, name in enumerate(self.order)}
         return dict(sorted(self._items.items(), key=lambda entry: places.get(entry[0], len(places))))
 
-    def item(self, name: str, title: str, *, seconds: tuple[float, float]) -> Callable[[Run], Run]:
+    def item(self, name: str, title: str, *, seconds: tuple[float, float], alone: bool = False) -> Callable[[Run], Run]:
         """Register a function as an item.
 
         Parameters
@@ -122,7 +123,9 @@ class Paper:
         title : str
             What it shows.
         seconds : tuple (quick, full)
-            About how long it takes on two cores.
+            About how long it takes.
+        alone : bool, default=False
+            Whether nothing may run beside it, because its findings are times.
 
         Returns
         -------
@@ -131,7 +134,7 @@ class Paper:
         """
 
         def register(run: Run) -> Run:
-            self._items[name] = Item(self.key, name, title, seconds, run)
+            self._items[name] = Item(self.key, name, title, seconds, run, alone)
             return run
 
         return register

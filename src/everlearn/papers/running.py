@@ -1,4 +1,4 @@
-"""Running items one after another, and keeping what they find in a JSON file."""
+"""Running an item, and keeping what items find in a JSON file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -130,19 +130,6 @@ def read(path: str | os.PathLike[str]) -> Record:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise InputError(f"{path} does not hold the results of `everlearn reproduce`.")
     return record
-
-
-def run(
-    items: Iterable[Item],
-    context_of: Callable[[Item], Context],
-    reproduction: Reproduction,
-    keep: Callable[[Item, Record], None],
-) -> None:
-    """Run items, and give each finding to `keep` as soon as it is there."""
-    for item in items:
-        section = run_item(item, context_of(item))
-        reproduction.add(item, section)
-        keep(item, section)
 
 
 def _compact(text: str) -> str:

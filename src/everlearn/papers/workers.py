@@ -1,0 +1,164 @@
+"""Papers side by side, each in a process of its own; what measures times runs afterwards, alone."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import queue
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+import joblib
+
+from everlearn.errors import EverlearnError
+from everlearn.papers.data import mnist_from
+from everlearn.papers.registry import Context, Item
+from everlearn.papers.running import Record, run_item
+
+Report = Callable[[Item, int, int, str], None]
+Keep = Callable[[Item, Record], None]
+
+PATIENCE = 0.2  # seconds without a message after which one looks whether the processes are still there
+
+
+class LostProcessError(EverlearnError, RuntimeError):
+    """A process ended before its work did."""
+
+
+class Settings(NamedTuple):
+    """What every item is run with."""
+
+    quick: bool = False
+    seed: int = 0
+    data: str | None = None
+    fetch: bool = False
+
+    def contexts(self) -> Callable[[Callable[[int, int, str], None]], Context]:
+        """Return what makes a context that reports progress; all of them load MNIST once."""
+        return functools.partial(self._context, mnist_from(self.data, fetch=self.fetch))
+
+    def _context(self, mnist: Callable[[], Any], report: Callable[[int, int, str], None]) -> Context:
+        return Context(quick=self.quick, seed=self.seed, mnist=mnist, report=report)
+
+    def cost(self, items: Sequence[Item]) -> float:
+        """About how many seconds the items take, one after the other."""
+        return sum(item.seconds[0 if self.quick else 1] for item in items)
+
+
+class Plan(NamedTuple):
+    """What runs side by side, a list for each process, and what runs alone after it."""
+
+    shares: list[list[Item]]
+    alone: list[Item]
+
+
+def plan(items: Sequence[Item], settings: Settings, processes: int | None = None) -> Plan:
+    """Deal papers to processes, the longest first; the items of a paper stay together, for they share work.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        What is to run.
+    settings : Settings
+        Tells how long items take.
+    processes : int, optional
+        How many there may be; by default as many as there are cores.
+
+    Returns
+    -------
+    Plan
+        Only one share where there is a single paper or a single core.
+    """
+    together = [item for item in items if not item.alone]
+    papers = [[item for item in together if item.paper == key] for key in dict.fromkeys(i.paper for i in together)]
+    shares: list[list[Item]] = [[] for _ in range(min(processes or joblib.cpu_count(), len(papers)))]
+    for paper in sorted(papers, key=settings.cost, reverse=True):
+        min(shares, key=settings.cost).extend(paper)
+    return Plan(shares, [item for item in items if item.alone])
+
+
+def duration(plan: Plan, settings: Settings) -> float:
+    """About how many seconds a plan takes."""
+    return max(map(settings.cost, plan.shares), default=0.0) + settings.cost(plan.alone)
+
+
+def run(plan: Plan, settings: Settings, keep: Keep, report: Report) -> None:
+    """Run what is planned; `keep` is given each finding as soon as it is there, `report` told of progress.
+
+    An error, or an interrupt, ends everything; what was found before has been kept.
+    """
+    if len(plan.shares) > 1:
+        _run_side_by_side(plan.shares, settings, keep, report)
+    else:
+        _run_here([item for share in plan.shares for item in share], settings, keep, report)
+    _run_here(plan.alone, settings, keep, report)
+
+
+def _run_here(items: Sequence[Item], settings: Settings, keep: Keep, report: Report) -> None:
+    context = settings.contexts()
+    for item in items:
+        report(item, 0, 1, "")
+        keep(item, run_item(item, context(functools.partial(report, item))))
+
+
+def _run_side_by_side(shares: list[list[Item]], settings: Settings, keep: Keep, report: Report) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    messages = spawn.Queue()
+    workers = [spawn.Process(target=_work, args=(share, settings, messages), daemon=True) for share in shares]
+    with _ended_at_last(workers):
+        for worker in workers:
+            worker.start()
+        for kind, *what in _messages(messages, workers):
+            if kind == "failed":
+                error, trace = what
+                error.add_note(trace)
+                raise error
+            (keep if kind == "found" else report)(*what)
+
+
+@contextmanager
+def _ended_at_last(workers: Sequence[BaseProcess]) -> Iterator[None]:
+    """End the processes, whatever happens."""
+    try:
+        yield
+    finally:
+        for worker in workers:
+            if worker.pid is not None:
+                worker.terminate()
+                worker.join()
+
+
+def _messages(messages: Any, workers: Sequence[BaseProcess]) -> Iterator[tuple[Any, ...]]:
+    """Yield what the processes say, until all have ended and nothing is left."""
+    while True:
+        ended = [worker.exitcode for worker in workers if not worker.is_alive()]
+        try:
+            yield messages.get(timeout=PATIENCE)
+        except queue.Empty:
+            if any(ended):
+                raise LostProcessError(
+                    f"A process that ran items ended with status {next(filter(None, ended))}; perhaps the memory did "
+                    "not suffice. What was found is kept: run the command again with --resume."
+                ) from None
+            if len(ended) == len(workers):
+                return
+
+
+def _work(share: Sequence[Item], settings: Settings, messages: Any) -> None:
+    """Run items in this process, and say what happens. An interrupt is the first process' affair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _run_here(
+            share,
+            settings,
+            keep=lambda item, section: messages.put(("found", item, section)),
+            report=lambda item, done, total, stage: messages.put(("progress", item, done, total, stage)),
+        )
+    except Exception as error:
+        messages.put(("failed", error, traceback.format_exc()))
+        sys.exit(1)
