@@ -117,8 +117,9 @@ class _Kernel(CPUDispatcher):
         targetoptions: dict[str, Any] | None = None,
         pipeline_class: type[Compiler] = _KernelCompiler,
     ) -> None:
-        super().__init__(py_func, locals, targetoptions, pipeline_class)
-        self.part = CPUDispatcher(py_func, locals, {**self.targetoptions, "no_cpython_wrapper": True}, _PartCompiler)
+        super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
+        options = {**self.targetoptions, "no_cpython_wrapper": True}
+        self.part = CPUDispatcher(py_func, self.locals, options, _PartCompiler)
 
     @property
     def _numba_type_(self) -> types.Type:
@@ -129,7 +130,7 @@ def _compiled(function: Function, **options: Any) -> Function:
     if numba.config.DISABLE_JIT:
         return function
     dispatcher = _Kernel if numba.version_info[:2] <= TRIED else CPUDispatcher
-    compiled = dispatcher(function, targetoptions={**FLAGS, **options})
+    compiled = dispatcher(function, {}, {**FLAGS, **options})
     try:
         compiled.enable_caching()
     except RuntimeError:

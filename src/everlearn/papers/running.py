@@ -14,6 +14,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from everlearn.errors import InputError, MissingExtraError
+from everlearn.estimators.files import write_whole
 from everlearn.papers.provenance import provenance
 from everlearn.papers.registry import Context, Item, Skip, papers
 from everlearn.papers.results import SKIPPED
@@ -107,7 +108,7 @@ class Reproduction:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write everything so far as JSON."""
         text = json.dumps(self.record, ensure_ascii=False, indent=1, allow_nan=False)
-        Path(path).write_text(_compact(text), encoding="utf-8")
+        write_whole(path, _compact(text), "results")
 
 
 def read(path: str | os.PathLike[str]) -> Record:
