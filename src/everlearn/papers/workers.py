@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-import queue
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
@@ -22,8 +22,6 @@ from everlearn.papers.running import Record, run_item
 
 Report = Callable[[Item, int, int, str], None]
 Keep = Callable[[Item, Record], None]
-
-PATIENCE = 0.2  # seconds without a message after which one looks whether the processes are still there
 
 
 class LostProcessError(EverlearnError, RuntimeError):
@@ -107,13 +105,8 @@ def _run_here(items: Sequence[Item], settings: Settings, keep: Keep, report: Rep
 
 
 def _run_side_by_side(shares: list[list[Item]], settings: Settings, keep: Keep, report: Report) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    messages = spawn.Queue()
-    workers = [spawn.Process(target=_work, args=(share, settings, messages), daemon=True) for share in shares]
-    with _ended_at_last(workers):
-        for worker in workers:
-            worker.start()
-        for kind, *what in _messages(messages, workers):
+    with _workers(shares, settings) as workers:
+        for kind, *what in _messages(workers):
             if kind == "failed":
                 error, trace = what
                 error.add_note(trace)
@@ -122,43 +115,52 @@ def _run_side_by_side(shares: list[list[Item]], settings: Settings, keep: Keep, 
 
 
 @contextmanager
-def _ended_at_last(workers: Sequence[BaseProcess]) -> Iterator[None]:
-    """End the processes, whatever happens."""
+def _workers(shares: list[list[Item]], settings: Settings) -> Iterator[dict[Connection, BaseProcess]]:
+    """Start a process for each share, by the pipe on which it speaks; end them, whatever happens."""
+    spawn = multiprocessing.get_context("spawn")
+    workers: dict[Connection, BaseProcess] = {}
     try:
-        yield
+        for share in shares:
+            reader, writer = spawn.Pipe(duplex=False)
+            workers[reader] = spawn.Process(target=_work, args=(share, settings, writer), daemon=True)
+            workers[reader].start()
+            writer.close()
+        yield workers
     finally:
-        for worker in workers:
+        for worker in workers.values():
             if worker.pid is not None:
                 worker.terminate()
                 worker.join()
 
 
-def _messages(messages: Any, workers: Sequence[BaseProcess]) -> Iterator[tuple[Any, ...]]:
-    """Yield what the processes say, until all have ended and nothing is left."""
-    while True:
-        ended = [worker.exitcode for worker in workers if not worker.is_alive()]
-        try:
-            yield messages.get(timeout=PATIENCE)
-        except queue.Empty:
-            if any(ended):
-                raise LostProcessError(
-                    f"A process that ran items ended with status {next(filter(None, ended))}; perhaps the memory did "
-                    "not suffice. What was found is kept: run the command again with --resume."
-                ) from None
-            if len(ended) == len(workers):
-                return
+def _messages(workers: dict[Connection, BaseProcess]) -> Iterator[tuple[Any, ...]]:
+    """Yield what the processes say, until all have ended."""
+    speaking = dict(workers)
+    while speaking:
+        ready = wait(list(speaking))
+        for reader in [reader for reader in speaking if reader in ready]:
+            try:
+                yield reader.recv()
+            except EOFError:
+                worker = speaking.pop(reader)
+                worker.join()
+                if worker.exitcode:
+                    raise LostProcessError(
+                        f"A process that ran items ended with status {worker.exitcode}; perhaps the memory did not "
+                        "suffice. What was found is kept: run the command again with --resume."
+                    ) from None
 
 
-def _work(share: Sequence[Item], settings: Settings, messages: Any) -> None:
+def _work(share: Sequence[Item], settings: Settings, messages: Connection) -> None:
     """Run items in this process, and say what happens. An interrupt is the first process' affair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _run_here(
             share,
             settings,
-            keep=lambda item, section: messages.put(("found", item, section)),
-            report=lambda item, done, total, stage: messages.put(("progress", item, done, total, stage)),
+            keep=lambda item, section: messages.send(("found", item, section)),
+            report=lambda item, done, total, stage: messages.send(("progress", item, done, total, stage)),
         )
     except Exception as error:
-        messages.put(("failed", error, traceback.format_exc()))
+        messages.send(("failed", error, traceback.format_exc()))
         sys.exit(1)

@@ -229,7 +229,7 @@ def _right(answers: list[Any], parts: list[Fold]) -> Array:
     return np.array([100.0 * np.mean(a == part.test_y) for a, part in zip(answers, parts, strict=True)])
 
 
-@PAPER.item("table2", "Table 2: accuracy on seven sets, ten folds", seconds=(20, 100))
+@PAPER.item("table2", "Table 2: accuracy on seven sets, ten folds", seconds=(13, 100))
 def table_2(context: Context) -> Findings:
     """Accuracy of every method on every set, significant losses against the forest marked."""
     names = context.pick(("breast_cancer", "glass", "iris", "labor"), datasets.NAMES)
