@@ -32,7 +32,10 @@ class Lanes(NamedTuple):
 def make_lanes(gaps):
     """Room for so many gaps."""
     size = gaps * (gaps + 1) // 2
-    return Lanes(np.empty(size, np.uintp), np.zeros((size, LANES)), np.zeros((gaps, LANES)), np.empty((4, LANES)))
+    lanes = Lanes(np.empty(size, np.uintp), np.empty((size, LANES)), np.empty((gaps, LANES)), np.empty((4, LANES)))
+    lanes.F[:] = 0.0
+    lanes.b[:] = 0.0
+    return lanes
 
 
 @inner
