@@ -146,8 +146,9 @@ class Host:
         return matrices.precisions
 
     def block_rows(self, D: int, K: int, method: Method) -> int:
-        """So many that products are fast and the recursion small."""
-        return block_rows(D, K, method)
+        """So many that products are fast and the recursion small; half as many more if pieces are handed to threads."""
+        rows = block_rows(D, K, method)
+        return rows + rows // 2 if K == 1 and _pieces(D) > 1 else rows
 
     def stacks(self, n: int, b: int, D: int) -> list[slice]:
         """All together where one matrix is too small to keep BLAS busy, else one by one."""
@@ -260,13 +261,18 @@ def gram(E: NDArray[Any], Y: NDArray[Any], P: NDArray[Any]) -> None:
 
 def divided(work: Callable[[int, int], None], n: int, D: int, taper: float = 1.0) -> None:
     """Work on n columns or rows, in pieces for several threads if D columns are enough and it is not shared already."""
-    pieces = 1 if D < SHARED or threads.is_shared() else -(-D // PIECE)
-    threads.each(lambda cut: work(*cut), list(itertools.pairwise(_cuts(n, pieces, taper))))
+    threads.each(lambda cut: work(*cut), list(itertools.pairwise(_cuts(n, _pieces(D), taper))))
+
+
+def _pieces(D: int) -> int:
+    """Pieces into which the work on one component is divided: one by itself takes less time than several in turn."""
+    alone = D < SHARED or threads.is_shared() or threads.available() == 1
+    return 1 if alone else -(-D // PIECE)
 
 
 @cache
 def _cuts(n: int, pieces: int, taper: float) -> list[int]:
     """Where n rows are cut, the later pieces being longer where the taper is less than one."""
-    left = np.linspace(1.0, 0.0, max(pieces, 1) + 1) ** taper
+    left = np.linspace(1.0, 0.0, pieces + 1) ** taper
     inner = STEP * np.round(n * (1.0 - left[1:-1]) / STEP)
     return [0, *sorted({int(cut) for cut in inner if 0 < cut < n}), n]

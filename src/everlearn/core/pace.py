@@ -32,12 +32,10 @@ class Method(Enum):
 
 
 def block_rows(D: int, K: int = 1, method: Method = Method.BLOCKS) -> int:
-    """Rows in a block: near D/5, where products are fast and the recursion small, or D/4 for a component alone.
+    """Rows in a block: a power of two near D/5, where products are fast and the recursion small.
 
     With a screen so many that each of K components meets some twenty of them, within bounds.
     """
-    if K == 1:
-        return int(np.clip(16 * np.round(D / 64), 16, 256))
     rows = int(np.clip(2 ** np.round(np.log2(max(D, 1) / 5)), 16, 256))
     return int(np.clip(20 * K, min(2 * rows, 256), MAX_NEAR_ROWS)) if method.is_near else rows
 
@@ -47,7 +45,7 @@ def costs(D: int, K: int, share: float) -> dict[Method, float]:
     square = D * D
     touch = (0.14 if K * square <= CACHED_NUMBERS else 0.3) * square
     screen = 600 + K * (50 + 0.012 * square) if D >= LARGE else 600 + 0.35 * square + K * (50 + 0.025 * square)
-    block, near_block = block_rows(D, K), block_rows(D, K, Method.NEAR_BLOCKS)
+    block, near_block = block_rows(D), block_rows(D, K, Method.NEAR_BLOCKS)
     active = max(share * K, 1.0)
     return {
         Method.ROWS: K * (60 + touch) + active * (40 + 1.3 * touch),

@@ -1,8 +1,8 @@
 """Several cores for independent pieces of work, or for the matrix products of one: never both.
 
 How many threads BLAS may use says how many there are, so that the usual ways to limit it (OPENBLAS_NUM_THREADS,
-threadpoolctl) limit all. The pieces do not depend on that number, and neither do the answers. With a BLAS other than
-OpenBLAS, all is left to its threads. Threads are kept for the next pieces, which may be short.
+threadpoolctl) limit all. With a BLAS other than OpenBLAS, all is left to its threads. What an item gives does not
+depend on the thread that works on it. Threads are kept for the next pieces, which may be short.
 """
 
 from __future__ import annotations
