@@ -229,7 +229,7 @@ class Host:
             kernels.solve_stack(R, Y)
         else:
             inverses = blas.invert_steps(R)
-            divided(lambda start, stop: blas.solve_columns(R, inverses, start, stop, Y), D, D)
+            divided(lambda start, stop: blas.solve_columns(R, inverses, start, stop, Y), D)
         return Y
 
     def downdate(self, matrices: HostMatrices, which: slice, Z: Array, share: Array) -> None:
@@ -238,7 +238,7 @@ class Host:
         if D < LARGE:
             kernels.downdate_stack(precisions, Z, scale)
         else:
-            divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), D, D, TRIANGLE)
+            divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), D, TRIANGLE)
             matrices.half[which] = True
 
 
@@ -249,19 +249,20 @@ def project(E: NDArray[Any], precisions: NDArray[Any]) -> NDArray[Any]:
     """Y = E Lambda, from the upper triangles."""
     Y = np.empty_like(E)
     D = E.shape[-1]
-    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), D, D)
+    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), D)
     return Y
 
 
 def gram(E: NDArray[Any], Y: NDArray[Any], P: NDArray[Any]) -> None:
     """P = 1 + E Y': the upper triangle, and some more."""
     _, m, D = E.shape
-    divided(lambda start, stop: blas.gram_rows(E, Y, start, stop, P), m, D, RECTANGLES)
+    cuts = _cuts(m, max(_pieces(D), 2), RECTANGLES)
+    threads.each(lambda cut: blas.gram_rows(E, Y, *cut, P), list(itertools.pairwise(cuts)))
 
 
-def divided(work: Callable[[int, int], None], n: int, D: int, taper: float = 1.0) -> None:
-    """Work on n columns or rows, in pieces for several threads if D columns are enough and it is not shared already."""
-    threads.each(lambda cut: work(*cut), list(itertools.pairwise(_cuts(n, _pieces(D), taper))))
+def divided(work: Callable[[int, int], None], D: int, taper: float = 1.0) -> None:
+    """Work on D columns or rows, in pieces for several threads if they are enough and it is not shared already."""
+    threads.each(lambda cut: work(*cut), list(itertools.pairwise(_cuts(D, _pieces(D), taper))))
 
 
 def _pieces(D: int) -> int:

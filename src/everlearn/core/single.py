@@ -68,7 +68,7 @@ class SingleHost(Host):
 
     def gram(self, E: Any, Y: Any, P: Array) -> None:
         """P = 1 + E Y'."""
-        rounded = np.empty(P.shape, dtype=np.float32)
+        rounded = np.zeros(P.shape, dtype=np.float32)
         gram(E, Y, rounded)
         P[:] = rounded
 
@@ -90,7 +90,7 @@ def _downdate(precision: Array, rounded: Array32, Z: Array32, scale: float) -> N
         blas.square_rows(1.0, Z, 0.0, start, stop, product)
         kernels.subtract_rows(precision, product, scale, start, stop, rounded)
 
-    divided(change, len(precision), len(precision), TRIANGLE)
+    divided(change, len(precision), TRIANGLE)
 
 
 def is_sound(state: MixtureState) -> bool:
