@@ -194,7 +194,7 @@ def grid(quick):
             problem = Problem(D, K, n, spread)
             large = K * D * D > 1e7
             contenders = {"ours": Ours(problem, n), "rows": RowByRow(problem, n_rows)}
-            t = in_turns(contenders, turns=1 if large else 2 * TURNS, warm_up=not large)
+            t = in_turns(contenders, turns=1 if large else 4 * TURNS, warm_up=not large)
             ratios.append(f"{t['ours'] / t['rows']:.2f}")
         cells[D, K] = ", ".join(ratios)
     for D in sorted({D for D, _ in cells}):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class Method(Enum):
         return self in (Method.NEAR_ROWS, Method.NEAR_BLOCKS)
 
 
+@lru_cache(maxsize=4096)
 def block_rows(D: int, K: int = 1, method: Method = Method.BLOCKS) -> int:
     """Rows in a block: a power of two near D/5, where products are fast and the recursion small.
 
