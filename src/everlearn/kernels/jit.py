@@ -70,6 +70,14 @@ def inner(function: Function) -> Function:
     return _compiled(function, _nrt=False)
 
 
+def loop(function: Function) -> Function:
+    """Compile a function around a loop that must vectorise, as `inner`, but optimised by itself.
+
+    As a part of a kernel with loops of its own around it, it may be made into one that does not.
+    """
+    return _compiled(function, CPUDispatcher, _nrt=False)
+
+
 class _PartCode(JITCodeLibrary):
     """Code that other kernels link in: neither optimised nor made into machine code by itself."""
 
@@ -126,10 +134,11 @@ class _Kernel(CPUDispatcher):
         return self.part._numba_type_
 
 
-def _compiled(function: Function, **options: Any) -> Function:
+def _compiled(function: Function, dispatcher: type[CPUDispatcher] | None = None, **options: Any) -> Function:
     if numba.config.DISABLE_JIT:
         return function
-    dispatcher = _Kernel if numba.version_info[:2] <= TRIED else CPUDispatcher
+    if dispatcher is None:
+        dispatcher = _Kernel if numba.version_info[:2] <= TRIED else CPUDispatcher
     compiled = dispatcher(function, {}, {**FLAGS, **options})
     try:
         compiled.enable_caching()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlearn.kernels.jit import inner, kernel
+from everlearn.kernels.jit import inner, kernel, loop
 
 
 @inner
@@ -121,7 +121,7 @@ def combine_stack(coefficients, E):
     return out
 
 
-@inner
+@loop
 def subtract_two(A, a, Z, s):
     """Rows a and a + 1 of A less those of Z'Z, for rows s to s + 3 of Z."""
     r0, r1 = A[a], A[a + 1]
@@ -133,7 +133,7 @@ def subtract_two(A, a, Z, s):
         r1[b] -= q0 * z0[b] + q1 * z1[b] + q2 * z2[b] + q3 * z3[b]
 
 
-@inner
+@loop
 def subtract_one(A, a, Z, s):
     """Row a of A less that of Z'Z, for rows s to s + 3 of Z."""
     r0 = A[a]
