@@ -3,8 +3,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
-# Bytecode is made of what is imported, when it is: most of the files never are.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal

@@ -31,7 +31,7 @@ TRIED = (0, 68)
 def _sources(path: Path) -> frozenset[Path]:
     """A kernel file and the files of its folder that it imports, directly or not."""
     found = {path}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module.rpartition(".")[2], *(alias.name for alias in node.names)]
             imported = {path.with_name(f"{name}.py") for name in names} - {path}
@@ -126,8 +126,12 @@ class _Kernel(CPUDispatcher):
         pipeline_class: type[Compiler] = _KernelCompiler,
     ) -> None:
         super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
+
+    @functools.cached_property
+    def part(self) -> CPUDispatcher:
+        """What kernels that call this one link in."""
         options = {**self.targetoptions, "no_cpython_wrapper": True}
-        self.part = CPUDispatcher(py_func, self.locals, options, _PartCompiler)
+        return CPUDispatcher(self.py_func, self.locals, options, _PartCompiler)
 
     @property
     def _numba_type_(self) -> types.Type:
