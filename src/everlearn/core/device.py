@@ -248,16 +248,20 @@ HOST = Host()
 def project(E: NDArray[Any], precisions: NDArray[Any]) -> NDArray[Any]:
     """Y = E Lambda, from the upper triangles."""
     Y = np.empty_like(E)
-    D = E.shape[-1]
-    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), D)
+    divided(lambda start, stop: blas.project_columns(E, precisions, start, stop, Y), E.shape[-1])
     return Y
 
 
 def gram(E: NDArray[Any], Y: NDArray[Any], P: NDArray[Any]) -> None:
     """P = 1 + E Y': the upper triangle, and some more."""
     _, m, D = E.shape
-    cuts = _cuts(m, max(_pieces(D), 2), RECTANGLES)
-    threads.each(lambda cut: blas.gram_rows(E, Y, *cut, P), list(itertools.pairwise(cuts)))
+    pieces = _pieces(D)
+    cuts = list(itertools.pairwise(_cuts(m, max(pieces, 2), RECTANGLES)))
+    if pieces == 1:
+        for start, stop in cuts:
+            blas.gram_rows(E, Y, start, stop, P)
+    else:
+        threads.each(lambda cut: blas.gram_rows(E, Y, *cut, P), cuts)
 
 
 def divided(work: Callable[[int, int], None], D: int, taper: float = 1.0) -> None:
