@@ -123,7 +123,8 @@ def _workers(shares: list[list[Item]], settings: Settings) -> Iterator[dict[Conn
         for share in shares:
             reader, writer = spawn.Pipe(duplex=False)
             workers[reader] = spawn.Process(target=_work, args=(share, settings, writer), daemon=True)
-            workers[reader].start()
+            with _interrupts_held():
+                workers[reader].start()
             writer.close()
         yield workers
     finally:
@@ -131,6 +132,19 @@ def _workers(shares: list[list[Item]], settings: Settings) -> Iterator[dict[Conn
             if worker.pid is not None:
                 worker.terminate()
                 worker.join()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait until this is over; a process that starts meanwhile never hears of one."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _messages(workers: dict[Connection, BaseProcess]) -> Iterator[tuple[Any, ...]]:
