@@ -38,9 +38,6 @@ HEADLINES = [
     (3072, 1, 1024, 32, 4, 1024),
 ]
 GRID = [(D, K) for D in (2, 4, 16, 34, 64, 256, 784) for K in (1, 10, 75)]
-GRID_NOTE = (
-    "Components apart, then on top of each other. Small mixtures are learned row by row: there the ratio is noise."
-)
 FAR, NEAR = 3.0, 0.1  # spread of the means, in deviations: components apart, and on top of each other
 
 
