@@ -24,7 +24,7 @@ test: .venv/.test
 
 # The kernels as plain Python: numba can neither hide nor add a fault.
 test-nojit: .venv/.test
-	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) tests/kernels
+	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) tests/linalg $$(find tests -type d -name kernels)
 
 test-torch: .venv/.test
 	$(PIP) torch==2.13.0

@@ -21,11 +21,12 @@ from mixture_sequential import PlainMixture
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from everlearn.core import incremental, runs
-from everlearn.core.block import Rows
-from everlearn.core.device import HOST
-from everlearn.core.pace import Method
-from everlearn.core.single import SINGLE
+from everlearn.figmn import learn as incremental
+from everlearn.figmn import strategy as runs
+from everlearn.figmn.blocks import Rows
+from everlearn.figmn.cost_model import Method
+from everlearn.linalg.backend import HOST
+from everlearn.linalg.backend_float32 import SINGLE
 
 TURNS = 4
 # Seconds before each turn, in which the waiting threads of the last one's BLAS come to rest.

@@ -15,7 +15,7 @@ from river.covariance import EmpiricalPrecision
 from threadpoolctl import threadpool_limits
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.core import incremental
+from everlearn.figmn import learn as incremental
 
 ROUNDS = 5
 

@@ -10,8 +10,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from everlearn.peers import Report, compare, context_for, made_with, tasks, write
-from everlearn.peers.report import summary_markdown
+from everlearn.experiments.peers import Report, compare, context_for, made_with, tasks, write
+from everlearn.experiments.peers.report import summary_markdown
 
 RESULTS = Path(__file__).parent / "results" / "peers.md"
 

@@ -19,12 +19,12 @@ import numpy as np
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
-from everlearn.core import ppca
-from everlearn.core.constraint import NaturalConstraint, OnChange
-from everlearn.core.ppca import PPCA
-from everlearn.core.schedules import PowerSchedule
 from everlearn.errors import DivergenceWarning
-from everlearn.estimators.ppca import OnlinePPCA
+from everlearn.gaussian import ppca
+from everlearn.gaussian.ppca import PPCA
+from everlearn.ppca.estimator import OnlinePPCA
+from everlearn.ppca.keep import NaturalConstraint, OnChange
+from everlearn.ppca.schedules import PowerSchedule
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))

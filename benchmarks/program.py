@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.csv
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.streams.files import FileSource
+from everlearn.streams.sources.files import FileSource
 
 COLUMNS = 10
 GROUPS = 5
@@ -23,7 +23,7 @@ LIMIT = 1.5
 RESULTS = Path(__file__).with_name("results") / "program.md"
 TIMED = """
 import sys, time
-import everlearn.cli.learning
+import everlearn.cli.learn_run
 from everlearn.cli import main
 started = time.perf_counter()
 main(sys.argv[1:], standalone_mode=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 import everlearn
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
-from everlearn.estimators.persistence import dumps
+from everlearn.persistence.model_file import dumps
 
 OUTPUT = Path(__file__).parent / "results" / "rates.md"
 SHARDS = 16

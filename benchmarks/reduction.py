@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.mixture import GaussianMixture
 
-from everlearn.core import mixture, reduction
-from everlearn.core.gaussian import moment_match
-from everlearn.core.mixture import Mixture
+from everlearn.gaussian import mixture, reduction
+from everlearn.gaussian.gaussian import moment_match
+from everlearn.gaussian.mixture import Mixture
 
 OUTPUT = Path(__file__).parent / "results" / "reduction.md"
 REDUCTIONS = [(200, 2, 20), (200, 10, 100), (200, 10, 20), (200, 34, 100), (500, 10, 100)]

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from mixture import FAR, Ours, Problem, processor
 from threadpoolctl import threadpool_limits
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.core import threads
-from everlearn.core.scoring import squared_distances
+from everlearn.figmn.scoring import squared_distances
+from everlearn.linalg import parallel as threads
+from mixture import FAR, Ours, Problem, processor
 
 TURNS = 3
 LARGE = [(784, 50, 4096), (784, 50, 2048), (784, 10, 1024), (784, 1, 4096), (3072, 1, 1024), (256, 50, 2048)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from everlearn import IncrementalGaussianMixtureClassifier
 from everlearn.errors import DivergenceWarning
-from everlearn.papers.figmn.weka import BETA, DELTA, PAPER_NAMES, TABLE_2, TABLE_3, folds, spread
+from everlearn.experiments.papers.figmn.weka import BETA, DELTA, PAPER_NAMES, TABLE_2, TABLE_3, folds, spread
 
 READINGS = {
     "variance delta var(x), beta = 2e-6, exact update (ours)": {},

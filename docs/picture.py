@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.streams.demo import COLUMNS, demo_stream, join
+from everlearn.datasets.demo import COLUMNS, demo_stream, join
 
 WIDTH, HEIGHT = 900, 270
 PANEL, TOP, BOTTOM = 260, 34, 218

@@ -5,7 +5,7 @@ import struct
 
 import safetensors.numpy
 
-from everlearn.estimators import persistence
+from everlearn.persistence import model_file as persistence
 
 KEY = "everlearn"
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from everlearn.core import incremental, runs
-from everlearn.core.pace import Method
+from everlearn.figmn import learn as incremental
+from everlearn.figmn import strategy as runs
+from everlearn.figmn.cost_model import Method
 
 
 def settings_for(D, *, beta=0.0, delta=0.5, max_components=10_000, **changes):

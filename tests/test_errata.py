@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from everlearn import IncrementalGaussianMixtureClassifier
-from everlearn.papers.figmn.weka import BETA, DELTA, TABLE_3, folds, spread
+from everlearn.experiments.papers.figmn.weka import BETA, DELTA, TABLE_3, folds, spread
 
 SEEDS = st.integers(0, 2**32 - 1)
 STEPS = st.floats(0.01, 0.9)  # omega, the step size of one update

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import ModelFileError
-from everlearn.estimators.base import StreamEstimator
-from everlearn.estimators.registry import register
+from everlearn.persistence.registry import register
 
 
 @register

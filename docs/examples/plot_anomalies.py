@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from sklearn.metrics import roc_auc_score
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.streams.demo import COLUMNS, FAULTS, REGIMES, demo_stream, join
+from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, demo_stream, join
 
 stream = join(list(demo_stream(12_000, seed=3)))
 faulty = stream.fault > 0

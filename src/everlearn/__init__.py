@@ -8,52 +8,52 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from everlearn.core.change import PageHinkley as PageHinkley
-    from everlearn.core.constraint import Every as Every
-    from everlearn.core.constraint import NaturalConstraint as NaturalConstraint
-    from everlearn.core.constraint import OnChange as OnChange
-    from everlearn.core.schedules import PowerSchedule as PowerSchedule
-    from everlearn.estimators.classifier import (
+    from everlearn.base.merge import merge as merge
+    from everlearn.figmn.estimator import IncrementalGaussianMixture as IncrementalGaussianMixture
+    from everlearn.figmn.tuning import tune as tune
+    from everlearn.mixture.classifier import (
         IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
     )
-    from everlearn.estimators.combine import merge as merge
-    from everlearn.estimators.mixture import IncrementalGaussianMixture as IncrementalGaussianMixture
-    from everlearn.estimators.persistence import dumps as dumps
-    from everlearn.estimators.persistence import load as load
-    from everlearn.estimators.persistence import loads as loads
-    from everlearn.estimators.persistence import save as save
-    from everlearn.estimators.ppca import OnlinePPCA as OnlinePPCA
-    from everlearn.estimators.regressor import (
+    from everlearn.mixture.functions import merge_unimodal as merge_unimodal
+    from everlearn.mixture.functions import modes as modes
+    from everlearn.mixture.functions import reduce as reduce
+    from everlearn.mixture.functions import ridgeline as ridgeline
+    from everlearn.mixture.regressor import (
         IncrementalGaussianMixtureRegressor as IncrementalGaussianMixtureRegressor,
     )
-    from everlearn.estimators.shape import merge_unimodal as merge_unimodal
-    from everlearn.estimators.shape import modes as modes
-    from everlearn.estimators.shape import reduce as reduce
-    from everlearn.estimators.shape import ridgeline as ridgeline
-    from everlearn.estimators.tuning import tune as tune
-    from everlearn.estimators.variational import VariationalPPCA as VariationalPPCA
+    from everlearn.monitoring.page_hinkley import PageHinkley as PageHinkley
+    from everlearn.persistence.model_file import dumps as dumps
+    from everlearn.persistence.model_file import load as load
+    from everlearn.persistence.model_file import loads as loads
+    from everlearn.persistence.model_file import save as save
+    from everlearn.ppca.estimator import OnlinePPCA as OnlinePPCA
+    from everlearn.ppca.keep import Every as Every
+    from everlearn.ppca.keep import NaturalConstraint as NaturalConstraint
+    from everlearn.ppca.keep import OnChange as OnChange
+    from everlearn.ppca.schedules import PowerSchedule as PowerSchedule
+    from everlearn.variational.estimator import VariationalPPCA as VariationalPPCA
 
 _PUBLIC = {
-    "Every": "everlearn.core.constraint",
-    "IncrementalGaussianMixture": "everlearn.estimators.mixture",
-    "IncrementalGaussianMixtureClassifier": "everlearn.estimators.classifier",
-    "IncrementalGaussianMixtureRegressor": "everlearn.estimators.regressor",
-    "NaturalConstraint": "everlearn.core.constraint",
-    "OnChange": "everlearn.core.constraint",
-    "OnlinePPCA": "everlearn.estimators.ppca",
-    "PageHinkley": "everlearn.core.change",
-    "PowerSchedule": "everlearn.core.schedules",
-    "VariationalPPCA": "everlearn.estimators.variational",
-    "dumps": "everlearn.estimators.persistence",
-    "load": "everlearn.estimators.persistence",
-    "loads": "everlearn.estimators.persistence",
-    "merge": "everlearn.estimators.combine",
-    "merge_unimodal": "everlearn.estimators.shape",
-    "modes": "everlearn.estimators.shape",
-    "reduce": "everlearn.estimators.shape",
-    "ridgeline": "everlearn.estimators.shape",
-    "save": "everlearn.estimators.persistence",
-    "tune": "everlearn.estimators.tuning",
+    "Every": "everlearn.ppca.keep",
+    "IncrementalGaussianMixture": "everlearn.figmn.estimator",
+    "IncrementalGaussianMixtureClassifier": "everlearn.mixture.classifier",
+    "IncrementalGaussianMixtureRegressor": "everlearn.mixture.regressor",
+    "NaturalConstraint": "everlearn.ppca.keep",
+    "OnChange": "everlearn.ppca.keep",
+    "OnlinePPCA": "everlearn.ppca.estimator",
+    "PageHinkley": "everlearn.monitoring.page_hinkley",
+    "PowerSchedule": "everlearn.ppca.schedules",
+    "VariationalPPCA": "everlearn.variational.estimator",
+    "dumps": "everlearn.persistence.model_file",
+    "load": "everlearn.persistence.model_file",
+    "loads": "everlearn.persistence.model_file",
+    "merge": "everlearn.base.merge",
+    "merge_unimodal": "everlearn.mixture.functions",
+    "modes": "everlearn.mixture.functions",
+    "reduce": "everlearn.mixture.functions",
+    "ridgeline": "everlearn.mixture.functions",
+    "save": "everlearn.persistence.model_file",
+    "tune": "everlearn.figmn.tuning",
 }
 _MODULES = ("agents", "checks", "continual", "datasets", "distributed", "errors")
 

@@ -6,7 +6,7 @@ import pytest
 
 from everlearn.agents import comparison
 from everlearn.agents.baselines import SarsaTiles, SmallDQN, Tiles
-from everlearn.agents.playing import Spaces
+from everlearn.agents.rollout import Spaces
 from everlearn.errors import InputError
 
 

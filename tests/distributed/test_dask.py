@@ -15,7 +15,7 @@ import everlearn
 from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier, OnlinePPCA
 from everlearn.distributed import fit
 from everlearn.errors import ClusterError, InputError
-from everlearn.estimators.persistence import dumps
+from everlearn.persistence.model_file import dumps
 
 distributed = pytest.importorskip("distributed", reason="needs the extra cluster")
 dd = pytest.importorskip("dask.dataframe")

@@ -19,11 +19,12 @@ from everlearn import (
     OnlinePPCA,
     VariationalPPCA,
 )
-from everlearn.distributed import fit, learning, tables
+from everlearn.distributed import fit, tables
+from everlearn.distributed import worker as learning
+from everlearn.distributed.merge_tree import MergeTree
 from everlearn.distributed.partitions import _runs
-from everlearn.distributed.tree import MergeTree
 from everlearn.errors import ClusterError, InputError, MergeError
-from everlearn.estimators.persistence import dumps
+from everlearn.persistence.model_file import dumps
 
 
 def write_parquet(path, X, names=("rpm", "temp", "load"), row_group_size=1000, **more):

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 import everlearn
 from everlearn import cli
-from everlearn.estimators.persistence import dumps
+from everlearn.persistence.model_file import dumps
 
 
 @pytest.fixture

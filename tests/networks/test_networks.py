@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from everlearn.continual import disjoint
-from everlearn.core import merging
 from everlearn.errors import InputError, MergeError, MissingExtraError
+from everlearn.gaussian import merge as merging
 
 if importlib.util.find_spec("torch"):
     import torch
@@ -299,6 +299,6 @@ def test_mnist_tasks_come_from_files(tmp_path):
 
 def test_missing_torch_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "everlearn.networks.backend")
+    monkeypatch.delitem(sys.modules, "everlearn.networks.torch_import")
     with pytest.raises(MissingExtraError, match=r"everlearn\[torch\]"):
-        importlib.import_module("everlearn.networks.backend")
+        importlib.import_module("everlearn.networks.torch_import")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import everlearn
-from everlearn.estimators.persistence import dumps, loads
-from everlearn.streams.demo import COLUMNS, demo_stream
+from everlearn.datasets.demo import COLUMNS, demo_stream
+from everlearn.persistence.model_file import dumps, loads
 from service_tools import as_json, http_client, learned
 
 NAMES = list(COLUMNS)
@@ -271,8 +271,8 @@ def test_a_deleted_model_ends_its_stream(start_service):
 
 
 def test_a_run_written_by_another_program_is_shown(client, state, X):
-    from everlearn.streams.learner import Learner
-    from everlearn.streams.store import Store
+    from everlearn.streams.session import Learner
+    from everlearn.streams.store.store import Store
 
     with Store(state) as store:
         learner = Learner(everlearn.IncrementalGaussianMixture(), store=store, name="run", columns=NAMES)
@@ -290,8 +290,8 @@ def test_a_run_written_by_another_program_is_shown(client, state, X):
 
 
 def written(state, name, model, X, y):
-    from everlearn.streams.learner import Learner
-    from everlearn.streams.store import Store
+    from everlearn.streams.session import Learner
+    from everlearn.streams.store.store import Store
 
     with Store(state) as store:
         learner = Learner(model, store=store, name=name, columns=["a", "b"])

@@ -75,7 +75,7 @@ def test_kills_lose_nothing_and_repeat_nothing(start_service):
 
 
 def test_rows_left_in_the_inbox_are_learned_at_the_next_start(start_service, state):
-    from everlearn.streams.store import Store
+    from everlearn.streams.store.store import Store
 
     service = start_service()
     with service.client() as client:

@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from everlearn.streams.demo import COLUMNS, demo_stream
+from everlearn.datasets.demo import COLUMNS, demo_stream
 from service_tools import Service, as_json, learned
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

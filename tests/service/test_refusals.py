@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 
 import everlearn
 from everlearn.errors import InputError
-from everlearn.estimators.persistence import dumps
-from everlearn.service.guard import Body, Rates
+from everlearn.persistence.model_file import dumps
+from everlearn.service.security import Body, Rates
 from everlearn.service.settings import Limits, Settings, is_loopback
 from service_tools import as_json, learned
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.service.desk import Desk
+from everlearn.service.repository import Desk
 from everlearn.service.settings import Limits
-from everlearn.streams.learner import Learner
-from everlearn.streams.store import Store
+from everlearn.streams.session import Learner
+from everlearn.streams.store.store import Store
 from service_tools import as_json, learned
 
 

@@ -14,9 +14,12 @@ import time
 import numpy as np
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.cli import learning as learning
-from everlearn.cli import main
-from everlearn.streams import files, messages, runner
+from everlearn.cli import (
+    learn_run,  # noqa: F401  loads what a run needs
+    main,
+)
+from everlearn.streams import runner
+from everlearn.streams.sources import files, messages
 
 
 def warm_up():

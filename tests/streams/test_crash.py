@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brokers_for_tests import MockKafka, redis_server
-from everlearn.streams.store import Store
+from everlearn.streams.store.store import Store
 
 KILLS = 18  # for each of three sources
 rng = np.random.default_rng(0)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
 from everlearn.errors import InputError, SourceLostError
 from everlearn.streams import runner as runners
-from everlearn.streams.columns import Columns
-from everlearn.streams.learner import Learner
 from everlearn.streams.outputs import Outputs
-from everlearn.streams.records import BadRow
 from everlearn.streams.runner import Runner
-from everlearn.streams.source import Batch, IteratorSource, Source
-from everlearn.streams.store import Store
+from everlearn.streams.session import Learner
+from everlearn.streams.sources.schema import Columns
+from everlearn.streams.sources.source import Batch, IteratorSource, Source
+from everlearn.streams.store.records import BadRow
+from everlearn.streams.store.store import Store
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1200, 2))

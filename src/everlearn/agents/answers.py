@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everlearn.agents import playing
-from everlearn.core import memory
-from everlearn.core.memory import MemoryState, Rule
-from everlearn.core.mixture import Mixture
+from everlearn.agents import rollout as playing
+from everlearn.agents import value_function as memory
+from everlearn.agents.value_function import MemoryState, Rule
+from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
-from everlearn.estimators.base import StreamEstimator
-from everlearn.estimators.interchange import fitted_sklearn
-from everlearn.estimators.mixture import IncrementalGaussianMixture
+from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.sklearn_conversion import fitted_sklearn
+from everlearn.gaussian.mixture import Mixture
 
 Array = NDArray[np.float64]
 

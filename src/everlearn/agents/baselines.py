@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.agents import playing
-from everlearn.agents.playing import Spaces
+from everlearn.agents import rollout as playing
+from everlearn.agents.rollout import Spaces
 from everlearn.errors import require
 
 Array = NDArray[np.float64]

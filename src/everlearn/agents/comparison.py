@@ -6,7 +6,7 @@ import time
 from typing import Any, NamedTuple
 
 from everlearn.agents.baselines import SarsaTiles, SmallDQN
-from everlearn.agents.learner import MixtureQAgent
+from everlearn.agents.q_agent import MixtureQAgent
 from everlearn.agents.tasks import TASKS, episodes_of
 from everlearn.errors import InputError
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.core.memory import Steps
+from everlearn.agents.value_function import Steps
 
 Array = NDArray[np.float64]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from everlearn.agents.episode import Episode
-from everlearn.core.memory import MemoryState
-from everlearn.estimators.loading import expect, expect_fields, require
+from everlearn.agents.value_function import MemoryState
+from everlearn.persistence.schema import expect, expect_fields, require
 
 if TYPE_CHECKING:
-    from everlearn.agents.learner import MixtureQAgent
+    from everlearn.agents.q_agent import MixtureQAgent
 
 
 def check_agent(agent: MixtureQAgent) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.agents.learner import MixtureQAgent
-from everlearn.agents.playing import episodes_to_solve
+from everlearn.agents.q_agent import MixtureQAgent
+from everlearn.agents.rollout import episodes_to_solve
 from everlearn.errors import InputError, require
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from everlearn.base.estimator import StreamEstimator
 from everlearn.checks.tools import (
     TOLERANCE,
     Stream,
@@ -20,7 +21,6 @@ from everlearn.checks.tools import (
     make_stream,
     make_targets,
 )
-from everlearn.estimators.base import StreamEstimator
 
 # Memory may waver with the number of components; growth with the stream would double it.
 _MEMORY_FACTOR = 1.25

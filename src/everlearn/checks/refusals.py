@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import get_tags
 
 from everlearn.checks.tools import ANSWERS, Stream, assert_finite, fresh, learn, make_stream
-from everlearn.estimators.persistence import dumps
+from everlearn.persistence.model_file import dumps
 
 
 def check_gaps(estimator: Any, random_state: int = 0) -> None:

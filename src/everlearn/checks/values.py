@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from everlearn.base.estimator import StreamEstimator
 from everlearn.checks.tools import answers, assert_finite, assert_same, equal, fresh, learn, make_stream
-from everlearn.estimators.base import StreamEstimator
-from everlearn.estimators.persistence import dumps, load
+from everlearn.persistence.model_file import dumps, load
 
 
 def check_input_is_left_alone(estimator: Any, random_state: int = 0) -> None:

@@ -43,7 +43,7 @@ Exit status:
 
 
 class Commands(click.Group):
-    """A group whose command `name` is the object `command` of the module `everlearn.cli.name`."""
+    """A group whose command `name` is the object `command` of the module `everlearn.cli.commands.name`."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Names in the order of the table."""
@@ -53,7 +53,7 @@ class Commands(click.Group):
         """Import the module of a command."""
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"everlearn.cli.{name}").command
+        command: click.Command = importlib.import_module(f"everlearn.cli.commands.{name}").command
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

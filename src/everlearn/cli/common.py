@@ -85,8 +85,8 @@ def show_table(table: Table, console: Console) -> None:
 
 def load_model(path: str, name: str | None = None) -> Any:
     """A model from a model file, or by its name from a state file."""
-    from everlearn.estimators.persistence import load
-    from everlearn.streams.store import Store
+    from everlearn.persistence.model_file import load
+    from everlearn.streams.store.store import Store
 
     with open(path, "rb") as file:
         is_state = file.read(16) == b"SQLite format 3\0"
@@ -100,7 +100,7 @@ def load_model(path: str, name: str | None = None) -> Any:
 @contextlib.contextmanager
 def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Iterator[Any]]:
     """Batches of files, which are known to have the columns of a model before the first is read."""
-    from everlearn.streams.opening import open_source
+    from everlearn.streams.sources.opening import open_source
 
     model._check_started()
     names = getattr(model, "feature_names_in_", None)

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from everlearn.cli.common import number, show_table
-from everlearn.streams.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
-from everlearn.streams.demo_report import DemoReport
-from everlearn.streams.monitor import Foresight
-from everlearn.streams.source import Batch, IteratorSource
+from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
+from everlearn.reporting.demo_report import DemoReport
+from everlearn.streams.prequential import Foresight
+from everlearn.streams.sources.source import Batch, IteratorSource
 
 ROWS = 20_000
 _BATCH_ROWS = 100

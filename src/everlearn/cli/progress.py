@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from everlearn.streams.learner import Learner
-from everlearn.streams.source import Source
+from everlearn.streams.session import Learner
+from everlearn.streams.sources.source import Source
 
 _REFRESH_SECONDS = 0.5
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from everlearn.cli.common import number, show_table
 
 if TYPE_CHECKING:
-    from everlearn.streams.learner import Learner
+    from everlearn.streams.session import Learner
 
 _SHOWN_COMPONENTS = 6
 _SHOWN_COLUMNS = 6

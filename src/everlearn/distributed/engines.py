@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from everlearn.base.estimator import StreamEstimator
+from everlearn.base.merge import merge
+from everlearn.distributed.merge_tree import MergeTree
 from everlearn.distributed.report import PartitionRecord
-from everlearn.distributed.tree import MergeTree
 from everlearn.errors import ClusterError, InputError, require
-from everlearn.estimators.base import StreamEstimator
-from everlearn.estimators.combine import merge
 
 Leaf = Callable[[], tuple[PartitionRecord, StreamEstimator]]
 Watch = Callable[[PartitionRecord], None]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
+from everlearn.base.estimator import StreamEstimator
 from everlearn.distributed.engines import Leaf, Watch, connected, run_dask, run_joblib
-from everlearn.distributed.learning import Job, learn_file, learn_table
 from everlearn.distributed.partitions import (
     FilePartition,
     check_columns,
@@ -22,9 +22,9 @@ from everlearn.distributed.partitions import (
     partitions_of,
 )
 from everlearn.distributed.report import PartitionRecord, Report
+from everlearn.distributed.worker import Job, learn_file, learn_table
 from everlearn.errors import ClusterError, InputError, MergeError, require
-from everlearn.estimators.base import StreamEstimator
-from everlearn.streams.columns import Columns, choose
+from everlearn.streams.sources.schema import Columns, choose
 
 FAN_IN = 16
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from everlearn.distributed.tables import SUFFIXES, Head, head_of, kind_of
 from everlearn.errors import InputError
-from everlearn.streams.columns import Columns
+from everlearn.streams.sources.schema import Columns
 
 
 class FilePartition(NamedTuple):

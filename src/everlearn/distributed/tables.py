@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.errors import InputError, require
-from everlearn.streams.columns import MISSING
+from everlearn.streams.sources.schema import MISSING
 
 Array = NDArray[np.float64]
 SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".csv.bz2": "csv", ".tsv": "csv"}

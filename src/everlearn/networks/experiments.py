@@ -12,9 +12,9 @@ import numpy as np
 from everlearn.continual import Results, Task, disjoint, permuted
 from everlearn.datasets import load_mnist
 from everlearn.errors import InputError
-from everlearn.networks.backend import torch
 from everlearn.networks.fisher import diagonal_fisher
 from everlearn.networks.imm import mean_imm, mode_imm, state_of, with_state
+from everlearn.networks.torch_import import torch
 from everlearn.networks.training import score, train
 
 RULES = ("last", "mean", "mode")

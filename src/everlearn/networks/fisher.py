@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.errors import InputError
-from everlearn.networks.backend import torch
+from everlearn.networks.torch_import import torch
 
 LogLikelihood = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlearn.errors import MergeError
-from everlearn.networks.backend import torch
+from everlearn.networks.torch_import import torch
 
 State = Mapping[str, "torch.Tensor"]
 Network = Any  # a torch.nn.Module, or the state dict of one

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from everlearn.networks.backend import torch
 from everlearn.networks.fisher import as_tensor
+from everlearn.networks.torch_import import torch
 from everlearn.networks.transfer import drop_transfer, l2_penalty
 
 

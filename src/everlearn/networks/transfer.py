@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from everlearn.errors import InputError
-from everlearn.networks.backend import torch
+from everlearn.networks.torch_import import torch
 
 
 def l2_penalty(network: torch.nn.Module, previous: Mapping[str, torch.Tensor]) -> torch.Tensor:

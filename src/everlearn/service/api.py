@@ -11,12 +11,13 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from everlearn.errors import InputError
-from everlearn.estimators.persistence import loads
-from everlearn.service import answers, bodies
-from everlearn.service.desk import Desk
-from everlearn.service.feed import Feeds
+from everlearn.persistence.model_file import loads
+from everlearn.reporting import figures as pictures
+from everlearn.service import responses as answers
+from everlearn.service import schemas as bodies
+from everlearn.service.events import Feeds
 from everlearn.service.metrics import exposition
-from everlearn.streams import pictures
+from everlearn.service.repository import Desk
 
 MODEL_FILE = "application/octet-stream"
 

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 import everlearn
-from everlearn.service import api, pages, problems
-from everlearn.service.desk import Desk
-from everlearn.service.feed import Feeds
-from everlearn.service.guard import Guard
+from everlearn.service import api, pages
+from everlearn.service import errors as problems
+from everlearn.service.events import Feeds
 from everlearn.service.metrics import Counting, Requests
+from everlearn.service.repository import Desk
+from everlearn.service.security import Guard
 from everlearn.service.settings import Settings
-from everlearn.streams.store import Store
+from everlearn.streams.store.store import Store
 
 _DESCRIPTION = """
 Models that never stop learning: send rows, ask anything about the data, watch it live.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.streams.store import Store
+from everlearn.streams.store.store import Store
 
 Array = NDArray[np.float64]
 

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from everlearn.service.desk import Desk
-from everlearn.service.guard import App, Message, Receive, Scope, Send
+from everlearn.service.repository import Desk
+from everlearn.service.security import App, Message, Receive, Scope, Send
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
 _HELP = {

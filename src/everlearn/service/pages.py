@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
-from everlearn.service.problems import answer
-from everlearn.streams.assets import asset, plotly_js
+from everlearn.reporting.assets import asset, plotly_js
+from everlearn.service.errors import answer
 
 router = APIRouter(include_in_schema=False)
 

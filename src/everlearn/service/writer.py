@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from everlearn.errors import StateFileError
-from everlearn.streams.learner import Learner
-from everlearn.streams.records import BadRow, InboxBatch
-from everlearn.streams.store import Store
+from everlearn.streams.session import Learner
+from everlearn.streams.store.records import BadRow, InboxBatch
+from everlearn.streams.store.store import Store
 
 _LOG = logging.getLogger(__name__)
 _FIRST_ROWS, _FEWEST_ROWS = 1024, 256  # learned between two commits

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from everlearn.errors import InputError
-from everlearn.streams.monitor import Foresight
-from everlearn.streams.sinks import Sink, open_sink
-from everlearn.streams.source import Batch
+from everlearn.streams.prequential import Foresight
+from everlearn.streams.sources.source import Batch
+from everlearn.streams.writers import Sink, open_sink
 
 KINDS = ("scores", "imputations", "changes", "novelties")
 

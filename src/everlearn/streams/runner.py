@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from everlearn.errors import InputError, SourceLostError
-from everlearn.streams.learner import Learner
-from everlearn.streams.monitor import Foresight
 from everlearn.streams.outputs import Outputs
-from everlearn.streams.records import BadRow
-from everlearn.streams.source import Ahead, Batch, Source
+from everlearn.streams.prequential import Foresight
+from everlearn.streams.session import Learner
+from everlearn.streams.sources.source import Ahead, Batch, Source
+from everlearn.streams.store.records import BadRow
 
 COMMIT_SECONDS = 1.0
 _COMMIT_SHARE = 0.1  # of the time at most goes into commits

@@ -1,0 +1,1 @@
+"""What all estimators share: the streaming contract, validation, column scaling, merging."""

@@ -1,0 +1,110 @@
+"""everlearn bench: this machine, everlearn and its peers, side by side."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as Grid
+
+from everlearn.cli.common import check_place, errors_explained, names_in, show_table
+
+_EXAMPLES = """
+Examples:
+
+\b
+  everlearn bench --quick
+  everlearn bench --only speed
+  everlearn bench --only anomaly,change,river --out report.md
+  everlearn bench --out report.html
+"""
+
+
+@click.command(name="bench", epilog=_EXAMPLES)
+@click.option("--quick", is_flag=True, help="Shorter streams and fewer of them: under a minute.")
+@click.option("--only", multiple=True, metavar="NAME",
+              help="Columns (speed, density, missing, conditional, anomaly, change) or packages (scikit-learn, river, "
+              "gmr, pomegranate); may be repeated, or hold several with commas.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(min=1000), help="Most rows of a stream; 50,000, or 2,000 with --quick.")
+@click.option("--out", "places", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
+              help="Write the tables to a file that ends in .html or .md; may be repeated.")  # fmt: skip
+def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[str, ...]) -> None:
+    """Measure everlearn beside its peers: speed, memory, likelihood, gaps, prediction, anomalies, changes.
+
+    All are measured in one run on the same rows, with their defaults. Peers that are not installed are named and left
+    out; `pip install 'everlearn[peers]'` brings river and gmr.
+    """
+    from everlearn.experiments.peers import Report, context_for, made_with, tasks, write
+    from everlearn.experiments.peers.report import form_of
+
+    console = Console(highlight=False)
+    with errors_explained():
+        for place in places:
+            form_of(place)
+            check_place(place, "--out", "report")
+        todo, made = tasks(names_in(only) or ()), made_with()
+        report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked(), made)
+        for place in places:
+            write(report, place)
+    _show(report, console)
+    for place in places:
+        console.print(f"Report: [bold]{escape(place)}[/]", soft_wrap=True)
+
+
+def _asked() -> str:
+    """The command as one would type it."""
+    return shlex.join(["everlearn", *sys.argv[1:]])
+
+
+def _compared(todo: list[Any], context: Any, console: Console) -> list[Any]:
+    """Measure behind a progress bar."""
+    from everlearn.experiments.peers import compare
+
+    with Progress(BarColumn(30), TimeElapsedColumn(), TextColumn("{task.fields[state]}"), console=console) as progress:
+        bar = progress.add_task("", total=len(todo), state="starting (a first run compiles for up to a minute)")
+
+        def report(done: int, task: Any) -> None:
+            state = f"[bold]{task.column.NAME}[/] {escape(task.contender.title)}"
+            progress.update(bar, completed=done, state=state)
+
+        tables = compare(todo, context, report)
+        progress.update(bar, completed=len(todo), state="done")
+    return tables
+
+
+def _show(report: Any, console: Console) -> None:
+    """Print the tables, the winners bold, and the summary last, where it is seen."""
+    for table in report.tables:
+        grid = Grid("", *(measure.title for measure in table.measures), title=table.title)
+        for row in table.rows:
+            grid.add_row(escape(row.contender.title), *(_cell(table, measure, row) for measure in table.measures))
+        grid.columns[0].min_width, grid.columns[0].overflow = 27, "fold"
+        show_table(grid, console)
+        for note in table.notes():
+            console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+    _show_summary(report, console)
+
+
+def _show_summary(report: Any, console: Console) -> None:
+    from everlearn.experiments.peers.report import COLUMNS
+
+    grid = Grid(*COLUMNS, title="Our mixture with its defaults, and the best peer")
+    for line in report.headlines:
+        name, ours, peer, compared = map(escape, line.cells())
+        grid.add_row(name, *(_bold(ours), peer) if line.we_win else (ours, _bold(peer)), compared)
+    show_table(grid, console)
+    console.print(report.verdict())
+
+
+def _cell(table: Any, measure: Any, row: Any) -> str:
+    text = escape(measure.show(row.value(measure.key)))
+    return _bold(text) if table.wins(measure, row) else text
+
+
+def _bold(text: str) -> str:
+    return f"[bold green]{text}[/]"

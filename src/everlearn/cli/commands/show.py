@@ -1,0 +1,119 @@
+"""everlearn show: what is in a model file or a state file."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from everlearn.cli.common import errors_explained, load_model, number, show_table
+from everlearn.cli.summary import moments_of, show_parts
+from everlearn.cli.text_plots import bar, sparkline
+
+if TYPE_CHECKING:
+    from everlearn.streams.store.store import Store
+
+_EXAMPLES = """
+Examples:
+
+\b
+  everlearn show machine.evl
+  everlearn show run.db
+  everlearn show run.db --name machine
+"""
+_SHOWN = 20
+
+
+@click.command(name="show", epilog=_EXAMPLES)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", help="Name of the model, where FILE is a state file with several.")
+def command(file: str, name: str | None) -> None:
+    """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote."""
+    from everlearn.streams.store.store import Store
+
+    console = Console(highlight=False)
+    with errors_explained():
+        with open(file, "rb") as opened:
+            is_state = opened.read(16) == b"SQLite format 3\0"
+        if is_state:
+            with Store(file, create=False) as store:
+                _show_store(store, name, console)
+        else:
+            show_model(load_model(file), console)
+
+
+def _show_store(store: Store, name: str | None, console: Console) -> None:
+    entries = store.models()
+    if name is None and len(entries) != 1:
+        title = f"{len(entries)} models in {escape(store.path)}"
+        table = Table("model", "kind", "rows", "waiting", "bytes", title=title)
+        for entry in entries:
+            numbers = (f"{entry.n_rows:,}", f"{store.waiting(entry.name):,}", f"{entry.bytes:,}")
+            table.add_row(escape(entry.name), entry.kind, *numbers)
+        show_table(table, console)
+        console.print("\nOne of them: [bold]everlearn show FILE --name NAME[/]")
+        return
+    chosen = name or entries[0].name
+    model = store.load(chosen)
+    console.print(f"[bold]{escape(chosen)}[/] in {escape(store.path)}")
+    show_model(model, console)
+    _show_run(store, chosen, console)
+
+
+def _show_run(store: Store, name: str, console: Console) -> None:
+    """Totals, the curve of the log-likelihood, the latest events and bad rows."""
+    totals = Table("what", "times", title="The whole run")
+    for what, n in sorted(store.totals(name).items()):
+        totals.add_row(escape(what), f"{n:,}")
+    show_table(totals, console)
+    history = store.history(name)
+    if curve := sparkline([interval.log_likelihood for interval in history]):
+        console.print(f"\nlog-likelihood {curve} {number(history[-1].log_likelihood)}", soft_wrap=True)
+    events = Table("when", "row", "event", "value", title="The latest events")
+    for event in store.latest_events(name, limit=10):
+        when = datetime.datetime.fromtimestamp(event.time).isoformat(" ", "seconds")
+        value = "" if event.value != event.value else number(event.value)
+        events.add_row(when, f"{event.row:,}", escape(event.kind), value)
+    show_table(events, console)
+    for row in store.bad_rows(name, limit=5):
+        console.print(f"left out: {escape(row.place)}: {escape(row.reason)}: {escape(row.text[:60])}", soft_wrap=True)
+
+
+def show_model(model: Any, console: Console) -> None:
+    """Kind, parameters, columns and parts of a model."""
+    from everlearn.reporting.queries import column_names
+
+    default = type(model)().get_params(deep=False)
+    changed = {k: v for k, v in model.get_params(deep=False).items() if repr(v) != repr(default[k])}
+    console.print(f"[bold]{type(model).__name__}[/]({escape(', '.join(f'{k}={v!r}' for k, v in changed.items()))})")
+    if not model._is_started():
+        console.print("It has learned nothing yet.")
+        return
+    names = column_names(model)
+    console.print(f"{model.n_samples_seen_:,} rows learned, {len(names)} columns.")
+    moments = moments_of(model)
+    if moments is not None:
+        _show_columns(names, *moments, console)
+    show_parts(model, names, console)
+    if hasattr(type(model), "weights_"):
+        _show_weights(model.weights_, console)
+
+
+def _show_columns(names: list[str], means: Any, stds: Any, console: Console) -> None:
+    table = Table("column", "mean", "std")
+    for row in list(zip(names, means, stds, strict=True))[:_SHOWN]:
+        table.add_row(escape(row[0]), number(row[1]), number(row[2]))
+    show_table(table, console)
+
+
+def _show_weights(weights: Any, console: Console) -> None:
+    console.print("\nWeights of the components")
+    for weight in np.sort(weights)[::-1][:_SHOWN]:
+        console.print(f"{weight:6.1%} {bar(weight / weights.max())}")
+    if len(weights) > _SHOWN:
+        console.print(f"and {len(weights) - _SHOWN} more")

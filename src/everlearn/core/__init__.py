@@ -1,1 +1,0 @@
-"""Pure mathematics: states in, states out."""

@@ -1,0 +1,110 @@
+"""What a worker does with one partition: read it, learn it, say how it went."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.base.estimator import StreamEstimator
+from everlearn.distributed.partitions import FilePartition, check_columns, contents_of
+from everlearn.distributed.report import PartitionRecord
+from everlearn.distributed.tables import Batch, batches_of
+from everlearn.errors import InputError
+from everlearn.streams.sources.schema import Columns
+
+_FIRST_WAIT = 0.2
+
+
+class Job(NamedTuple):
+    """What is the same for all partitions."""
+
+    estimator: StreamEstimator
+    columns: Columns
+    batch_rows: int
+    retries: int
+
+
+def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, StreamEstimator]:
+    """Learn the rows of a file; a failure to read it is tried again from the start."""
+    start = time.perf_counter()
+    for tries in range(1, job.retries + 2):
+        try:
+            model, rows = _learned(job, partition.name, _file_batches(job, partition))
+        except OSError as error:
+            if tries > job.retries:
+                raise InputError(
+                    f"The partition {partition.name} cannot be read on {_worker()} after {tries} tries: {error}. Every "
+                    "worker must see the files under the same path."
+                ) from error
+            time.sleep(_FIRST_WAIT * 2 ** (tries - 1))
+        else:
+            break
+    if partition.rows is not None and rows != partition.rows:
+        raise InputError(f"The partition {partition.name} gave {rows} rows; its footer promises {partition.rows}.")
+    return _record(partition.name, rows, start, tries), model
+
+
+def learn_table(job: Job, name: str, table: Any) -> tuple[PartitionRecord, StreamEstimator]:
+    """Learn the rows of a data frame or an array."""
+    start = time.perf_counter()
+    if job.columns.names:
+        check_columns(name, contents_of(table), job.columns, all_of_them=False)
+    model, rows = _learned(job, name, _table_batches(job, table))
+    return _record(name, rows, start, 1), model
+
+
+def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstimator, int]:
+    model = job.estimator.copy()
+    rows = 0
+    for X, y in batches:
+        if not len(X):
+            continue
+        try:
+            model.partial_fit(X, y)
+        except ValueError as error:
+            raise InputError(f"In the partition {name}, batch from row {rows} on: {error}") from error
+        if rows == 0 and job.columns.names:
+            model.feature_names_in_ = np.array(job.columns.names, dtype=object)  # type: ignore[attr-defined]
+        rows += len(X)
+    return model, rows
+
+
+def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
+    columns = job.columns
+    return batches_of(partition.path, partition.row_groups, columns.names, columns.target, job.batch_rows)
+
+
+def _table_batches(job: Job, table: Any) -> Iterator[Batch]:
+    names, target = job.columns.names, job.columns.target
+    for start in range(0, len(table), job.batch_rows):
+        rows = slice(start, start + job.batch_rows)
+        if names:
+            part = table.iloc[rows]
+            X = part[names].to_numpy(dtype=np.float64, na_value=np.nan)
+            yield Batch(np.ascontiguousarray(X), None if target is None else part[target].to_numpy())
+        else:
+            yield Batch(np.ascontiguousarray(table[rows], dtype=np.float64), None)
+
+
+def _record(name: str, rows: int, start: float, tries: int) -> PartitionRecord:
+    return PartitionRecord(name, rows, time.perf_counter() - start, tries, _worker(), _peak_memory())
+
+
+def _worker() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _peak_memory() -> int:
+    """Most bytes that this process has held; 0 where the system does not say."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,1 +1,0 @@
-"""scikit-learn shells around the core, and their persistence."""

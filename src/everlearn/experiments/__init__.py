@@ -1,0 +1,1 @@
+"""What is run to prove a claim: the papers' tables and figures, and comparisons with peers."""

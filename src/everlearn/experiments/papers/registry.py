@@ -1,0 +1,176 @@
+"""The papers and their items: what can be reproduced, how long it takes, what it needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from everlearn.errors import EverlearnError, InputError
+from everlearn.experiments.papers.results import Findings
+
+T = TypeVar("T")
+
+MODULES = ("nat_oem", "figmn", "online_vb", "continual_learning")
+"""Modules of this folder, each with a `PAPER`; a package imports the files that hold its items."""
+
+
+class Skip(EverlearnError):
+    """An item cannot run here; the message says what is missing and how to get it."""
+
+
+class Context:
+    """What an item is told when it runs.
+
+    Parameters
+    ----------
+    quick : bool
+        Whether to take fewer runs and smaller sizes.
+    seed : int
+        Source of all randomness.
+    mnist : callable
+        Gives the MNIST images, or raises `Skip`.
+    report : callable (done, total, what), optional
+        Told of progress.
+    """
+
+    def __init__(
+        self,
+        *,
+        quick: bool = False,
+        seed: int = 0,
+        mnist: Callable[[], Any] | None = None,
+        report: Callable[[int, int, str], None] | None = None,
+    ) -> None:
+        self.quick = quick
+        self.seed = seed
+        self._mnist = mnist
+        self._report = report or (lambda done, total, what: None)
+
+    def pick(self, quick: T, full: T) -> T:
+        """Return the first if the run is a quick one, else the second."""
+        return quick if self.quick else full
+
+    def mnist(self) -> Any:
+        """Return the bunch of `everlearn.datasets.load_mnist`; the item is skipped where there is none."""
+        if self._mnist is None:
+            raise Skip("No place to look for MNIST was given.")
+        return self._mnist()
+
+    def track(self, things: Iterable[T], what: str) -> Iterator[T]:
+        """Yield things and report how many are done."""
+        listed: Sequence[T] = list(things)
+        for i, thing in enumerate(listed):
+            self._report(i, len(listed), what)
+            yield thing
+        self._report(len(listed), len(listed), what)
+
+
+Run = Callable[[Context], Findings]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table, a figure or a result of a paper."""
+
+    paper: str
+    name: str
+    title: str
+    seconds: tuple[float, float]
+    run: Run
+    alone: bool = False
+
+    @property
+    def key(self) -> str:
+        """How the item is asked for: ``paper:name``."""
+        return f"{self.paper}:{self.name}"
+
+
+@dataclass
+class Paper:
+    """A paper and its items.
+
+    Parameters
+    ----------
+    key : str
+        Its name on the command line.
+    title, authors : str
+        As printed.
+    order : tuple of str, optional
+        Names of items in the order of the report; by default that in which they are registered.
+    """
+
+    key: str
+    title: str
+    authors: str
+    order: tuple[str, ...] = ()
+    _items: dict[str, Item] = field(default_factory=dict)
+
+    @property
+    def items(self) -> dict[str, Item]:
+        """Items by name, in the order of the report."""
+        places = {name: i for i, name in enumerate(self.order)}
+        return dict(sorted(self._items.items(), key=lambda entry: places.get(entry[0], len(places))))
+
+    def item(self, name: str, title: str, *, seconds: tuple[float, float], alone: bool = False) -> Callable[[Run], Run]:
+        """Register a function as an item.
+
+        Parameters
+        ----------
+        name : str
+            Its name on the command line.
+        title : str
+            What it shows.
+        seconds : tuple (quick, full)
+            About how long it takes.
+        alone : bool, default=False
+            Whether nothing may run beside it, because its findings are times.
+
+        Returns
+        -------
+        decorator
+            Gives the function back.
+        """
+
+        def register(run: Run) -> Run:
+            self._items[name] = Item(self.key, name, title, seconds, run, alone)
+            return run
+
+        return register
+
+
+def papers() -> list[Paper]:
+    """Return all papers, in the order of the report."""
+    return [importlib.import_module(f"everlearn.experiments.papers.{module}").PAPER for module in MODULES]
+
+
+def choose(wanted: Sequence[str] = ()) -> list[Item]:
+    """Return the items that were asked for, in the order of the report.
+
+    Parameters
+    ----------
+    wanted : sequence of str, default=()
+        ``paper`` or ``paper:item``; nothing asks for everything.
+
+    Returns
+    -------
+    list of Item
+        Each once.
+    """
+    known = {paper.key: paper for paper in papers()}
+    chosen = {item.key for name in wanted for item in _named(name, known)}
+    everything = [item for paper in known.values() for item in paper.items.values()]
+    return [item for item in everything if not wanted or item.key in chosen]
+
+
+def _named(name: str, known: dict[str, Paper]) -> list[Item]:
+    key, _, part = name.partition(":")
+    if key not in known:
+        raise InputError(f"There is no paper {key!r}. The papers are: {', '.join(known)}.")
+    paper = known[key]
+    if not part:
+        return list(paper.items.values())
+    if part not in paper.items:
+        raise InputError(f"The paper {key!r} has no item {part!r}. It has: {', '.join(paper.items)}.")
+    return [paper.items[part]]

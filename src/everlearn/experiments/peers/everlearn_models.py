@@ -1,0 +1,112 @@
+"""everlearn's own models, with their defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import everlearn
+from everlearn.experiments.peers.adapter import OURS, Array, Contender, Model
+
+FIRST = "IncrementalGaussianMixture"
+"""The model that the summary sets beside the peers."""
+
+
+class Streaming(Model):
+    """Any of the unsupervised models."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def learn(self, piece: Array) -> None:
+        """Go on learning."""
+        self.model.partial_fit(piece)
+
+    fit = learn
+
+    def log_density(self, X: Array) -> Array:
+        """Log-density of rows."""
+        return np.asarray(self.model.score_samples(X))
+
+    def impute(self, X: Array) -> Array:
+        """Rows without gaps."""
+        return np.asarray(self.model.impute(X))
+
+    def score_then_learn(self, X: Array) -> Array:
+        """How odd each row was before it was learned: the negative log-density."""
+        if hasattr(self.model, "prequential"):
+            return -np.asarray(self.model.prequential(X))
+        scores = np.full(len(X), np.nan)
+        for i, row in enumerate(self.pieces(X, 1)):
+            if hasattr(self.model, "n_features_in_"):
+                scores[i] = -self.model.score_samples(row)[0]
+            self.model.partial_fit(row)
+        return scores
+
+    def alarms(self, X: Array) -> list[int]:
+        """Rows at which a change was noticed."""
+        if hasattr(type(self.model), "events_"):
+            self.model.partial_fit(X)
+            return [event.row for event in self.model.events_ if event.kind == "change"]
+        return self._rows_when_changes_grow(X)
+
+    def _rows_when_changes_grow(self, X: Array) -> list[int]:
+        """`changes_` says when a change began; the alarm is the row after which it stands there."""
+        known, found = 0, []
+        for i, row in enumerate(self.pieces(X, 1)):
+            self.model.partial_fit(row)
+            if len(self.model.changes_) > known:
+                known = len(self.model.changes_)
+                found.append(i)
+        return found
+
+
+class Answering:
+    """A mixture asked for its last column."""
+
+    def fit(self, X: Array, y: Array) -> None:
+        """Learn in one pass."""
+        self.model = everlearn.IncrementalGaussianMixture().partial_fit(np.column_stack([X, y]))
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean and limits of the 90 % interval."""
+        question = np.column_stack([X, np.full(len(X), np.nan)])
+        mean, (low, high) = self.model.predict_columns(question, target=[X.shape[1]], interval=0.9)
+        return mean[:, 0], low[:, 0], high[:, 0]
+
+
+class Regression:
+    """The regressor."""
+
+    def fit(self, X: Array, y: Array) -> None:
+        """Learn in one pass."""
+        self.model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(X, y)
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean and limits of the 90 % interval."""
+        return np.asarray(self.model.predict(X)), *self.model.predict_interval(X, coverage=0.9)
+
+
+def _streaming(name: str, label: str = "", settings: str = "defaults", **parameters: Any) -> Contender:
+    make = lambda: Streaming(getattr(everlearn, name)(**parameters))  # noqa: E731
+    return Contender(name + label, OURS, make, settings)
+
+
+MIXTURE = _streaming(FIRST)
+ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")
+SECOND_LOOK = _streaming(FIRST, ", second look", "second_look=True", second_look=True)
+ONLINE_PPCA = _streaming("OnlinePPCA")
+VARIATIONAL = _streaming("VariationalPPCA")
+
+CONTENDERS = {
+    "speed": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
+    "density": [MIXTURE, SECOND_LOOK, ONLINE_PPCA, VARIATIONAL],
+    "missing": [MIXTURE, SECOND_LOOK, ONLINE_PPCA, VARIATIONAL],
+    "conditional": [
+        Contender(FIRST, OURS, Answering, "predict_columns"),
+        Contender("IncrementalGaussianMixtureRegressor", OURS, Regression),
+    ],
+    "anomaly": [MIXTURE, ADAPTIVE, ONLINE_PPCA, VARIATIONAL],
+    "change": [MIXTURE, ADAPTIVE, VARIATIONAL],
+}

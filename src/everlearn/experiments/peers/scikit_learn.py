@@ -1,0 +1,162 @@
+"""scikit-learn's models: most need all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from everlearn.experiments.peers.adapter import Array, Contender, Model, gaussian_log_density
+
+PACKAGE = "sklearn"
+GRID = (1, 2, 4, 8, 16)
+FIRST_FIT = 250
+"""Rows after which a batch detector is fitted; again whenever they have doubled."""
+
+
+class Mixture(Model):
+    """GaussianMixture with as many components as BIC prefers, or as are given."""
+
+    def __init__(self, n_components: int | None = None) -> None:
+        self.n_components = n_components
+
+    def fit(self, X: Array) -> None:
+        """Fit all rows; without a number of components once for each that the rows can bear, and keep the best."""
+        self.model = best_mixture(X, self.n_components)
+
+    def log_density(self, X: Array) -> Array:
+        """Log-density of rows."""
+        return np.asarray(self.model.score_samples(X))
+
+
+class BayesianMixture(Mixture):
+    """BayesianGaussianMixture, which switches off the components that it does not need."""
+
+    def fit(self, X: Array) -> None:
+        """Fit a mixture of at most 16 components."""
+        from sklearn.mixture import BayesianGaussianMixture
+
+        K = self.n_components or affordable(X)[-1]
+        self.model = BayesianGaussianMixture(n_components=K, random_state=0).fit(X)
+
+
+class PCA(Model):
+    """IncrementalPCA, whose covariance makes it a Gaussian."""
+
+    def __init__(self) -> None:
+        from sklearn.decomposition import IncrementalPCA
+
+        self.model = IncrementalPCA()
+
+    def learn(self, piece: Array) -> None:
+        """Go on learning."""
+        self.model.partial_fit(piece)
+
+    def fit(self, X: Array) -> None:
+        """Learn in batches of its own size, five rows a column."""
+        self.model.fit(X)
+
+    def log_density(self, X: Array) -> Array:
+        """Log-density of rows under the Gaussian of its mean and precision."""
+        return gaussian_log_density(X, self.model.mean_, self.model.get_precision())
+
+
+class Forest(Model):
+    """IsolationForest, fitted anew whenever the rows have doubled."""
+
+    def fit(self, X: Array) -> None:
+        """Fit all rows."""
+        from sklearn.ensemble import IsolationForest
+
+        self.model = IsolationForest(random_state=0).fit(X)
+
+    def score_then_learn(self, X: Array) -> Array:
+        """How odd each row is to the forest of the rows that came before the last doubling."""
+        scores = np.full(len(X), np.nan)
+        start = FIRST_FIT
+        while start < len(X):
+            self.fit(X[:start])
+            scores[start : 2 * start] = -self.model.score_samples(X[start : 2 * start])
+            start *= 2
+        return scores
+
+
+class Imputer(Model):
+    """One of scikit-learn's imputers."""
+
+    def __init__(self, name: str) -> None:
+        import sklearn.experimental.enable_iterative_imputer
+        import sklearn.impute
+
+        settings = {"random_state": 0} if name == "IterativeImputer" else {}
+        self.model = getattr(sklearn.impute, name)(**settings)
+
+    def fit(self, X: Array) -> None:
+        """Fit all rows."""
+        self.model.fit(X)
+
+    def impute(self, X: Array) -> Array:
+        """Rows without gaps."""
+        return np.asarray(self.model.transform(X))
+
+
+class Ridge:
+    """BayesianRidge."""
+
+    def fit(self, X: Array, y: Array) -> None:
+        """Fit all rows."""
+        from sklearn.linear_model import BayesianRidge
+
+        self.model = BayesianRidge().fit(X, y)
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean and limits of the 90 % interval."""
+        mean, std = self.model.predict(X, return_std=True)
+        return gaussian_interval(mean, std)
+
+
+def gaussian_interval(mean: Array, std: Array) -> tuple[Array, Array, Array]:
+    """Mean and the limits between which nine tenths of a Gaussian lie."""
+    half = 1.6448536269514722 * std
+    return mean, mean - half, mean + half
+
+
+def best_mixture(X: Array, n_components: int | None = None) -> Any:
+    """EM with the number of components of least BIC, unless one is given."""
+    from sklearn.mixture import GaussianMixture
+
+    fitted = [GaussianMixture(k, random_state=0).fit(X) for k in ([n_components] if n_components else affordable(X))]
+    return min(fitted, key=lambda mixture: mixture.bic(X))
+
+
+def affordable(X: Array) -> list[int]:
+    """Numbers of components that leave five rows for each."""
+    return [k for k in GRID if k == 1 or 5 * k <= len(X)]
+
+
+_BIC = "components by BIC among 1, 2, 4, 8, 16"
+MIXTURE = Contender("GaussianMixture", PACKAGE, Mixture, _BIC, batch=True, joint=True)
+BAYESIAN = Contender("BayesianGaussianMixture", PACKAGE, BayesianMixture, "16 components", batch=True, joint=True)
+PCA_CONTENDER = Contender("IncrementalPCA", PACKAGE, PCA, joint=True)
+FOREST = Contender("IsolationForest", PACKAGE, Forest, "fitted anew whenever the rows have doubled", batch=True)
+
+CONTENDERS = {
+    "speed": [
+        MIXTURE._replace(make=lambda: Mixture(5), settings="5 components"),
+        BAYESIAN._replace(make=lambda: BayesianMixture(5), settings="5 components"),
+        PCA_CONTENDER,
+        FOREST._replace(settings="defaults"),
+    ],
+    "density": [MIXTURE, BAYESIAN, PCA_CONTENDER],
+    "missing": [
+        MIXTURE,
+        BAYESIAN,
+        PCA_CONTENDER,
+        Contender("IterativeImputer", PACKAGE, lambda: Imputer("IterativeImputer"), batch=True),
+        Contender("KNNImputer", PACKAGE, lambda: Imputer("KNNImputer"), batch=True),
+        Contender("column means", PACKAGE, lambda: Imputer("SimpleImputer"), "SimpleImputer", baseline=True),
+    ],
+    "conditional": [Contender("BayesianRidge", PACKAGE, Ridge, batch=True)],
+    "anomaly": [FOREST],
+    "change": [],
+}

@@ -1,0 +1,1 @@
+"""The fast incremental Gaussian mixture network (FIGMN) of Pinto and Engel."""

@@ -1,0 +1,1 @@
+"""How much of the past stays: banks of models with different memories."""

@@ -1,0 +1,163 @@
+"""Conditional mixtures: what some columns may be, once others are known, for each of n rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from everlearn.errors import InputError
+from everlearn.gaussian.gaussian import LOG_2PI, Array, safe_cholesky, whiten, whitened_norm
+
+_MAX_STEPS = 200
+
+
+class ConditionalMixture(NamedTuple):
+    """For each of n rows a mixture of K Gaussians over T target columns.
+
+    The covariances, (K, T, T), are shared by all rows; they are (K, T) when diagonal, and (n, K, T, T) when the rows
+    have different gaps among the given columns.
+    """
+
+    weights: Array  # (n, K)
+    means: Array  # (n, K, T)
+    covariances: Array  # (K, T, T), (K, T) or (n, K, T, T)
+
+
+def log_sum_exp(values: Array) -> Array:
+    """log sum exp over the last axis; -inf where every value is -inf."""
+    top = values.max(axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
+
+
+def mean(mixture: ConditionalMixture) -> Array:
+    """Mean of each row, (n, T)."""
+    return (mixture.weights[:, None, :] @ mixture.means)[:, 0, :]
+
+
+def covariance(mixture: ConditionalMixture) -> Array:
+    """Covariance of each row, (n, T, T), by total expectation: within components plus between their means."""
+    E = mixture.means - mean(mixture)[:, None, :]
+    between = np.swapaxes(E, 1, 2) @ (mixture.weights[:, :, None] * E)
+    T = mixture.means.shape[2]
+    matrices = np.broadcast_to(full_covariances(mixture), (*mixture.means.shape, T))
+    within = np.einsum("nk,nkst->nst", mixture.weights, matrices)
+    return np.asarray(within + between)
+
+
+def std(mixture: ConditionalMixture) -> Array:
+    """Standard deviation of each target column in each row, (n, T)."""
+    E = mixture.means - mean(mixture)[:, None, :]
+    spread = _variances(mixture) + E * E
+    return np.asarray(np.sqrt(np.einsum("nk,nkt->nt", mixture.weights, spread)))
+
+
+def cdf(mixture: ConditionalMixture, Y: Array) -> Array:
+    """Probability that each target column lies at or below Y, (n, T)."""
+    Z = (Y[:, None, :] - mixture.means) / np.sqrt(_variances(mixture))
+    return np.asarray(np.einsum("nk,nkt->nt", mixture.weights, ndtr(Z)))
+
+
+def quantile(mixture: ConditionalMixture, q: float) -> Array:
+    """Value below which each target column falls with probability `q`, (n, T).
+
+    The quantile of a mixture lies between the smallest and the largest quantile of its components; from that bracket
+    Newton steps, replaced by bisection where they leave it.
+    """
+    if not 0.0 < q < 1.0:
+        raise InputError(f"q={q!r} is not a probability between 0 and 1 (exclusive); give for instance q=0.5.")
+    scale = np.sqrt(np.broadcast_to(_variances(mixture), mixture.means.shape))
+    weights = np.broadcast_to(mixture.weights[:, :, None], scale.shape)
+    flat = [np.moveaxis(a, 1, 2).reshape(-1, a.shape[1]) for a in (weights, mixture.means, scale)]
+    return _invert_cdf(q, *flat).reshape(len(mixture.means), -1)
+
+
+def interval(mixture: ConditionalMixture, coverage: float) -> tuple[Array, Array]:
+    """Central interval of each target column that holds the probability `coverage`: lower and upper ends, (n, T)."""
+    check_coverage("coverage", coverage)
+    return quantile(mixture, 0.5 - 0.5 * coverage), quantile(mixture, 0.5 + 0.5 * coverage)
+
+
+def check_coverage(name: str, value: float) -> None:
+    """Refuse an argument that is no probability inside an interval."""
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name}={value!r} is not a probability between 0 and 1; give for instance 0.9.")
+
+
+def log_density(mixture: ConditionalMixture, Y: Array) -> Array:
+    """Log-density of the target values Y, (n, T), under each row's mixture, (n,)."""
+    whitening = whiten(mixture.covariances, diagonal=mixture.covariances.ndim == 2)
+    d2 = whitened_norm(Y[:, None, :] - mixture.means, whitening)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(mixture.weights)
+    return log_sum_exp(log_weights - 0.5 * (d2 + whitening.log_det + Y.shape[-1] * LOG_2PI))
+
+
+def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Array:
+    """Draw `n` samples of the targets for each row, (rows, n, T)."""
+    rows, _, T = mixture.means.shape
+    edges = np.cumsum(mixture.weights, axis=1)
+    u = rng.random((rows, n, 1)) * edges[:, None, -1:]
+    labels = (u >= edges[:, None, :]).sum(axis=2)
+    row = np.arange(rows)[:, None]
+    Z = rng.standard_normal((rows, n, T))
+    if mixture.covariances.ndim == 2:
+        return np.asarray(mixture.means[row, labels] + np.sqrt(mixture.covariances)[labels] * Z)
+    L, _ = safe_cholesky(mixture.covariances)
+    factors = L[labels] if L.ndim == 3 else L[row, labels]
+    return np.asarray(mixture.means[row, labels] + (factors @ Z[..., None])[..., 0])
+
+
+def full_covariances(mixture: ConditionalMixture) -> Array:
+    """Covariances as matrices, (K, T, T) or (n, K, T, T)."""
+    if mixture.covariances.ndim > 2:
+        return mixture.covariances
+    return np.asarray(mixture.covariances[:, :, None] * np.eye(mixture.covariances.shape[1]))
+
+
+def _variances(mixture: ConditionalMixture) -> Array:
+    """Variances of the targets in each component, (K, T) or (n, K, T)."""
+    if mixture.covariances.ndim == 2:
+        return mixture.covariances
+    return np.diagonal(mixture.covariances, axis1=-2, axis2=-1)
+
+
+def _invert_cdf(q: float, weights: Array, means: Array, scale: Array) -> Array:
+    """Quantiles of m one-dimensional mixtures, all arguments (m, K)."""
+    w = weights / weights.sum(axis=1, keepdims=True)
+    ends = np.where(w > 0.0, means + scale * ndtri(q), np.nan)
+    low, high = np.nanmin(ends, axis=1), np.nanmax(ends, axis=1)
+    y, step = 0.5 * (low + high), high - low
+    resolution = 4.0 * np.finfo(float).eps
+    floor = resolution * np.where(w > 0.0, scale, np.inf).min(axis=1)
+    rows = np.flatnonzero(step > 0.0)
+    for _ in range(_MAX_STEPS):
+        if not len(rows):
+            break
+        smallest = np.maximum(floor[rows], resolution * np.abs(y[rows]))
+        state = (low[rows], high[rows], y[rows], step[rows])
+        low[rows], high[rows], y[rows], step[rows] = _root_step(q, *state, smallest, w[rows], means[rows], scale[rows])
+        rows = rows[high[rows] - low[rows] > 2.0 * smallest]
+    return np.asarray(np.clip(y, low, high))
+
+
+def _root_step(
+    q: float, low: Array, high: Array, y: Array, step: Array, smallest: Array, w: Array, m: Array, s: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Narrow the bracket of F(y) = q and move y in it: by Newton if that halves the last step, else by bisection.
+
+    A Newton step is never smaller than `smallest`, so that a converged y crosses the root and closes the bracket.
+    """
+    z = (y[:, None] - m) / s
+    error = np.einsum("mk,mk->m", w, ndtr(z)) - q
+    density = np.einsum("mk,mk->m", w / s, np.exp(-0.5 * z * z - 0.5 * LOG_2PI))
+    low, high = np.where(error <= 0.0, y, low), np.where(error >= 0.0, y, high)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        length = np.maximum(np.abs(error / density), smallest)
+        newton = y - np.copysign(length, error)
+    good = (newton > low) & (newton < high) & (length <= 0.5 * np.abs(step))
+    new = np.where(good, newton, 0.5 * (low + high))
+    return low, high, new, new - y

@@ -1,1 +1,0 @@
-"""Compiled loops over arrays: the only layer that imports numba."""

@@ -1,0 +1,172 @@
+"""The one wrapper around numba, and its flags."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite.binding
+import numba
+from numba import _dynfunc, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.registry import CPUDispatcher
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Reductions may be reordered and fused, so that they vectorise; NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+FLAGS = {"nopython": True, "nogil": True, "error_model": "numpy", "fastmath": FASTMATH, "no_cfunc_wrapper": True}
+
+# Parts reach into numba: with a newer one every kernel is compiled in full, until it has been tried.
+TRIED = (0, 68)
+
+
+@functools.cache
+def _sources(path: Path) -> frozenset[Path]:
+    """A kernel file and the compiled files of its package that it imports, directly or not."""
+    found = {path}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                imported = _file_of(name, path)
+                if imported is not None and imported != path:
+                    found |= _sources(imported)
+    return frozenset(found)
+
+
+def _file_of(module: str, importer: Path) -> Path | None:
+    """File of a module in the importer's own package; None for modules from elsewhere."""
+    package, *rest = module.split(".")
+    root = next((folder for folder in importer.parents if folder.name == package), None)
+    file = None if root is None else root.joinpath(*rest).with_suffix(".py")
+    return file if file is not None and file.is_file() else None
+
+
+@functools.cache
+def _source_stamp(path: Path) -> bytes:
+    """Digest of all that a kernel in `path` is compiled from."""
+    digest = hashlib.sha256()
+    for source in sorted(_sources(path)):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.digest()
+
+
+def kernel(function: Function) -> Function:
+    """Compile `function` with numba: no interpreter lock, cached on disk where a folder is writable.
+
+    numba stamps a cached function with its own source file only, so that a kernel whose helper
+    lives in another file would go stale unseen. Here the stamp covers the files that it imports, too.
+    Without a writable folder (neither the package's nor the user's) the kernel is compiled in
+    memory.
+
+    A kernel that another one calls becomes a part of it: optimised there, once, with all that it calls.
+    """
+    return _compiled(function)
+
+
+def inner(function: Function) -> Function:
+    """Compile a function of a kernel's inner loop, which neither makes nor returns an array.
+
+    As `kernel`, but numba keeps no count of the references to the arrays that pass through, which
+    costs more than the arithmetic when they are small.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def loop(function: Function) -> Function:
+    """Compile a function around a loop that must vectorise, as `inner`, but optimised by itself.
+
+    As a part of a kernel with loops of its own around it, it may be made into one that does not.
+    """
+    return _compiled(function, CPUDispatcher, _nrt=False)
+
+
+class _PartCode(JITCodeLibrary):
+    """Code that other kernels link in: neither optimised nor made into machine code by itself."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+class _PartCompiler(Compiler):
+    """Compiles what a kernel calls, up to the code that the kernel links in."""
+
+    def compile_extra(self, function: Function) -> CompileResult:
+        """Compile without an entry for Python; what stands in its place is known to the linker only."""
+        state = self.state
+        state.flags.no_compile = True
+        state.library = _PartCode(state.targetctx.codegen(), function.__qualname__)
+        part = super().compile_extra(function)
+        name = _dynfunc.make_function(
+            part.fndesc.lookup_module(), function.__name__, "", 0, part.environment, (part.library,)
+        )
+        state.targetctx.insert_user_function(name, part.fndesc, [part.library])
+        return part._replace(entry_point=name)
+
+
+class _KernelCompiler(Compiler):
+    """Compiles what Python calls."""
+
+    def compile_extra(self, function: Function) -> CompileResult:
+        """Compile, and tell the code where its parts find their constants."""
+        whole = super().compile_extra(function)
+        for environment in whole._find_referenced_environments():
+            whole.library.codegen.set_env(environment.env_name, environment)
+        return whole
+
+
+class _Kernel(CPUDispatcher):
+    """A compiled function, as Python calls it; other kernels see its part."""
+
+    def __init__(
+        self,
+        py_func: Function,
+        locals: dict[str, Any] | None = None,
+        targetoptions: dict[str, Any] | None = None,
+        pipeline_class: type[Compiler] = _KernelCompiler,
+    ) -> None:
+        super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
+
+    @functools.cached_property
+    def part(self) -> CPUDispatcher:
+        """What kernels that call this one link in."""
+        options = {**self.targetoptions, "no_cpython_wrapper": True}
+        return CPUDispatcher(self.py_func, self.locals, options, _PartCompiler)
+
+    @property
+    def _numba_type_(self) -> types.Type:
+        return self.part._numba_type_
+
+
+def _compiled(function: Function, dispatcher: type[CPUDispatcher] | None = None, **options: Any) -> Function:
+    if numba.config.DISABLE_JIT:
+        return function
+    if dispatcher is None:
+        dispatcher = _Kernel if numba.version_info[:2] <= TRIED else CPUDispatcher
+    compiled = dispatcher(function, {}, {**FLAGS, **options})
+    try:
+        compiled.enable_caching()
+    except RuntimeError:
+        return compiled  # type: ignore[no-any-return]
+    compiled._cache._cache_file._source_stamp = _source_stamp(Path(function.__code__.co_filename))
+    return compiled  # type: ignore[no-any-return]
+
+
+def external(name: str, address: int, arguments: int) -> Any:
+    """Give kernels a compiled function that takes so many addresses and returns nothing.
+
+    Kernels find it by its name, so that they can be cached; its address is another one in each process.
+    """
+    if numba.config.DISABLE_JIT:
+        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+    llvmlite.binding.add_symbol(name, address)
+    return types.ExternalFunction(name, types.void(*[types.intp] * arguments))

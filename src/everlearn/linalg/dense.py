@@ -1,0 +1,279 @@
+"""Small dense linear algebra on one component, written as loops that vectorise."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel, loop
+
+
+@inner
+def multiply_rows(A, e, first, out):
+    """out = A e for the rows of A from the first on; returns their share of e' A e."""
+    D = e.shape[0]
+    total = 0.0
+    a = first
+    while a + 4 <= D:
+        v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0
+        for b in range(D):
+            v0 += A[a, b] * e[b]
+            v1 += A[a + 1, b] * e[b]
+            v2 += A[a + 2, b] * e[b]
+            v3 += A[a + 3, b] * e[b]
+        out[a], out[a + 1], out[a + 2], out[a + 3] = v0, v1, v2, v3
+        total += v0 * e[a] + v1 * e[a + 1] + v2 * e[a + 2] + v3 * e[a + 3]
+        a += 4
+    while a < D:
+        value = 0.0
+        for b in range(D):
+            value += A[a, b] * e[b]
+        out[a] = value
+        total += value * e[a]
+        a += 1
+    return total
+
+
+@inner
+def symmetric_product(A, e, out):
+    """out = A e for a symmetric A; returns e' A e."""
+    return multiply_rows(A, e, 0, out)
+
+
+@inner
+def rank_one_update(A, h, sign, scale):
+    """A = scale (A + sign h h'), symmetric to the last bit."""
+    D = h.shape[0]
+    for a in range(D):
+        c = sign * h[a]
+        for b in range(D):
+            A[a, b] = scale * (A[a, b] + c * h[b])
+
+
+@inner
+def cholesky_of_block(A, index, first, L):
+    """Lower Cholesky factor of the block of A on columns index[first:], into L; returns its log-determinant.
+
+    The result is NaN when the block is not positive definite.
+    """
+    m = index.shape[0] - first
+    log_det = 0.0
+    for i in range(m):
+        source, row = A[index[first + i]], L[i]
+        for j in range(i + 1):
+            row[j] = source[index[first + j]]
+    for i in range(m):
+        row = L[i]
+        for j in range(i):
+            other, value = L[j], row[j]
+            for k in range(j):
+                value -= row[k] * other[k]
+            row[j] = value / other[j]
+        value = row[i]
+        for k in range(i):
+            value -= row[k] * row[k]
+        if not value > 0.0:
+            return np.nan
+        row[i] = np.sqrt(value)
+        log_det += np.log(value)
+    return log_det
+
+
+@inner
+def solve_lower(L, m, b):
+    """Solve L z = b in place for the leading m x m triangle."""
+    for i in range(m):
+        value = b[i]
+        for k in range(i):
+            value -= L[i, k] * b[k]
+        b[i] = value / L[i, i]
+
+
+@inner
+def solve_lower_transposed(L, m, b):
+    """Solve L' z = b in place for the leading m x m triangle."""
+    for i in range(m - 1, -1, -1):
+        value = b[i]
+        for k in range(i + 1, m):
+            value -= L[k, i] * b[k]
+        b[i] = value / L[i, i]
+
+
+@kernel
+def subtract_stack(X, means):
+    """X - mu for each mean."""
+    k, (m, D) = means.shape[0], X.shape
+    out = np.empty((k, m, D))
+    for j in range(k):
+        for i in range(m):
+            for a in range(D):
+                out[j, i, a] = X[i, a] - means[j, a]
+    return out
+
+
+@kernel
+def combine_stack(coefficients, E):
+    """Sums of the rows of each matrix with coefficients."""
+    k, m, D = E.shape
+    out = np.zeros((k, D))
+    for j in range(k):
+        for i in range(m):
+            c = coefficients[j, i]
+            for a in range(D):
+                out[j, a] += c * E[j, i, a]
+    return out
+
+
+@loop
+def subtract_two(A, a, Z, s):
+    """Rows a and a + 1 of A less those of Z'Z, for rows s to s + 3 of Z."""
+    r0, r1 = A[a], A[a + 1]
+    z0, z1, z2, z3 = Z[s], Z[s + 1], Z[s + 2], Z[s + 3]
+    p0, p1, p2, p3 = z0[a], z1[a], z2[a], z3[a]
+    q0, q1, q2, q3 = z0[a + 1], z1[a + 1], z2[a + 1], z3[a + 1]
+    for b in range(r0.shape[0]):
+        r0[b] -= p0 * z0[b] + p1 * z1[b] + p2 * z2[b] + p3 * z3[b]
+        r1[b] -= q0 * z0[b] + q1 * z1[b] + q2 * z2[b] + q3 * z3[b]
+
+
+@loop
+def subtract_one(A, a, Z, s):
+    """Row a of A less that of Z'Z, for rows s to s + 3 of Z."""
+    r0 = A[a]
+    z0, z1, z2, z3 = Z[s], Z[s + 1], Z[s + 2], Z[s + 3]
+    p0, p1, p2, p3 = z0[a], z1[a], z2[a], z3[a]
+    for b in range(r0.shape[0]):
+        r0[b] -= p0 * z0[b] + p1 * z1[b] + p2 * z2[b] + p3 * z3[b]
+
+
+@inner
+def downdate(A, Z, scale):
+    """A = scale (A - Z'Z) for a symmetric A, symmetric to the last bit."""
+    m, D = Z.shape
+    for s in range(0, m - 3, 4):
+        for a in range(0, D - 1, 2):
+            subtract_two(A, a, Z, s)
+        if D % 2 == 1:
+            subtract_one(A, D - 1, Z, s)
+    for a in range(D):
+        for s in range(m - m % 4, m):
+            c = Z[s, a]
+            for b in range(D):
+                A[a, b] -= c * Z[s, b]
+    for a in range(D):
+        for b in range(a, D):
+            A[a, b] *= scale
+            A[b, a] = A[a, b]
+
+
+@inner
+def downdate_stack(A, Z, scale):
+    """A = scale (A - Z'Z) for a stack of symmetric matrices."""
+    for j in range(Z.shape[0]):
+        downdate(A[j], Z[j], scale[j])
+
+
+@inner
+def solve_stack(R, Y):
+    """Solve R'Z = Y in place for a stack of upper triangles R."""
+    k, m, D = Y.shape
+    for j in range(k):
+        for i in range(m):
+            row = Y[j, i]
+            fours = i - i % 4
+            for s in range(0, fours, 4):
+                z0, z1, z2, z3 = Y[j, s], Y[j, s + 1], Y[j, s + 2], Y[j, s + 3]
+                c0, c1, c2, c3 = R[j, s, i], R[j, s + 1, i], R[j, s + 2, i], R[j, s + 3, i]
+                for a in range(D):
+                    row[a] -= c0 * z0[a] + c1 * z1[a] + c2 * z2[a] + c3 * z3[a]
+            for s in range(fours, i):
+                z0, c0 = Y[j, s], R[j, s, i]
+                for a in range(D):
+                    row[a] -= c0 * z0[a]
+            scale = 1.0 / R[j, i, i]
+            for a in range(D):
+                row[a] *= scale
+
+
+@inner
+def whiten_one(C, L, U):
+    """Upper triangle U with U U' = C^-1, and log|C|, by way of the factor L of C; NaN if a pivot is all rounding."""
+    D = C.shape[0]
+    log_det = 0.0
+    for i in range(D):
+        for j in range(i + 1):
+            value = C[i, j]
+            for k in range(j):
+                value -= L[i, k] * L[j, k]
+            if j < i:
+                L[i, j] = value / L[j, j]
+        if not value > D * 2.0**-52 * C[i, i]:
+            return np.nan
+        L[i, i] = np.sqrt(value)
+        log_det += np.log(value)
+    for j in range(D):
+        for i in range(D):
+            U[j, i] = 0.0
+        U[j, j] = 1.0 / L[j, j]
+        for i in range(j + 1, D):
+            value = 0.0
+            for k in range(j, i):
+                value -= L[i, k] * U[j, k]
+            U[j, i] = value / L[i, i]
+    return log_det
+
+
+@kernel
+def whiten_stack(C):
+    """Whitening matrices of a stack of covariances, and their log-determinants: NaN where a matrix has none."""
+    n, D, _ = C.shape
+    L, U, log_dets = np.empty((D, D)), np.empty((n, D, D)), np.empty(n)
+    for k in range(n):
+        log_dets[k] = whiten_one(C[k], L, U[k])
+    return U, log_dets
+
+
+@kernel
+def invert_upper(R):
+    """Inverses of a stack of upper triangles."""
+    k, m, _ = R.shape
+    out = np.zeros((k, m, m))
+    for j in range(k):
+        for i in range(m - 1, -1, -1):
+            out[j, i, i] = 1.0 / R[j, i, i]
+            for s in range(i + 1, m):
+                c = R[j, i, s] * out[j, i, i]
+                for q in range(s, m):
+                    out[j, i, q] -= c * out[j, s, q]
+    return out
+
+
+@kernel
+def less_squares_above(R, diagonal):
+    """diagonal_t - sum_s R_st^2 over the rows s above t, for an upper triangle R."""
+    m = R.shape[0]
+    rest = diagonal.copy()
+    for s in range(m):
+        for t in range(s + 1, m):
+            rest[t] -= R[s, t] * R[s, t]
+    return rest
+
+
+@inner
+def mirror_upper(A):
+    """Copy the upper triangle of A onto the lower one, tile by tile."""
+    D = A.shape[0]
+    tile = 32
+    for p in range(0, D, tile):
+        for q in range(p, D, tile):
+            for a in range(p, min(p + tile, D)):
+                for b in range(max(q, a + 1), min(q + tile, D)):
+                    A[b, a] = A[a, b]
+
+
+@inner
+def subtract_rows(A, B, scale, start, stop, rounded):
+    """Rows start to stop of the upper triangle of A = scale (A - B); a rounded copy goes into `rounded`."""
+    D = A.shape[0]
+    for a in range(start, stop):
+        row, other, copy = A[a, a:], B[a, a:], rounded[a, a:]
+        for b in range(D - a):
+            row[b] = scale * (row[b] - other[b])
+            copy[b] = row[b]

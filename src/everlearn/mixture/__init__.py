@@ -1,0 +1,1 @@
+"""The incremental Gaussian mixture, and the classifier and regressor on top of it."""

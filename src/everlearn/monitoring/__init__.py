@@ -1,0 +1,1 @@
+"""What watches any model while it learns: change detection, event log, reservoir."""

@@ -1,6 +1,0 @@
-"""Bayesian continual learning: merging Gaussian posteriors, reducing mixtures, ridgelines, and networks on MNIST."""
-
-from everlearn.papers.continual_learning import gaussians, networks
-from everlearn.papers.continual_learning.paper import PAPER
-
-__all__ = ["PAPER", "gaussians", "networks"]

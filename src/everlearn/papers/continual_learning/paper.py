@@ -1,5 +1,0 @@
-"""The slides that the items of this folder belong to."""
-
-from everlearn.papers.registry import Paper
-
-PAPER = Paper("continual", "Bayesian Continual Learning (slides)", "Jifei Luo, 2022")

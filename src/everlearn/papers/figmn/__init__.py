@@ -1,6 +1,0 @@
-"""FIGMN: an incremental Gaussian mixture with rank-one updates of its precisions."""
-
-from everlearn.papers.figmn import agents, clustering, digits, speed, weka
-from everlearn.papers.figmn.paper import PAPER
-
-__all__ = ["PAPER", "agents", "clustering", "digits", "speed", "weka"]

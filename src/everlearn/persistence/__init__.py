@@ -1,0 +1,1 @@
+"""Model files: save and load without pickle."""

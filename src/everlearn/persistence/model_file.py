@@ -1,0 +1,243 @@
+"""Save and load: arrays and JSON in one safetensors file, never pickle.
+
+A model file is a safetensors file whose metadata has one entry, ``everlearn``: a JSON text with the
+version of the format, the version of everlearn, a checksum, and the model as a tree of plain values
+that names the file's tensors. Reading it builds only the classes listed in `everlearn.persistence.registry`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from everlearn import __version__
+from everlearn.errors import InputError, ModelFileError
+from everlearn.persistence.atomic_write import write_whole
+from everlearn.persistence.codec import DTYPES, Arrays, decode, encode
+from everlearn.typing import SaveableModel
+
+FORMAT_VERSION = 1
+_KEY = "everlearn"
+_HEADER_LIMIT = 100_000_000
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+_FOREIGN = (
+    (b"PK\x03\x04", "a zip archive, such as torch.save, np.savez or a spreadsheet writes"),
+    (b"\x1f\x8b", "a gzip file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy .npy file"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3", "an SQLite file"),
+)
+
+
+def save(model: SaveableModel, path: str | os.PathLike[str]) -> None:
+    """Write a model to a file, all of it or nothing.
+
+    The file is written beside its final place, flushed to the disk and renamed: after a failure the
+    file that was there before is intact and nothing else is left behind.
+
+    Parameters
+    ----------
+    model : estimator
+        A model of everlearn, fitted or not. It does not change.
+    path : path-like
+        The file; an existing one is replaced.
+
+    Raises
+    ------
+    InputError
+        The model holds something that a model file cannot.
+    OSError
+        The file could not be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import everlearn
+    >>> model = everlearn.IncrementalGaussianMixture().fit([[0.0, 1.0], [1.0, 0.5], [0.5, 0.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.evl")
+    ...     everlearn.save(model, path)
+    ...     same = everlearn.load(path)
+    >>> same.score([[0.5, 0.5]]) == model.score([[0.5, 0.5]])
+    True
+    """
+    write_whole(path, dumps(model), "model")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that :func:`save` wrote: it answers and goes on learning bit for bit as before.
+
+    Nothing in the file is executed. A file from a stranger can be refused, or give a model.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    model
+        The estimator, of the class that was saved.
+
+    Raises
+    ------
+    ModelFileError
+        The file is truncated, foreign, from a newer version, a pickle, or its contents do not fit.
+    OSError
+        The file cannot be read.
+    """
+    name = os.fspath(path)
+    with _blamed(name):
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelFileError("this is not a regular file.")
+        with open(path, "rb") as file:
+            _check_start(file.read(16), os.fstat(file.fileno()).st_size)
+            file.seek(0)
+            data = file.read()
+    return loads(data, name=name)
+
+
+def dumps(model: SaveableModel) -> bytes:
+    """Give the contents of a model file, to send or to keep elsewhere; equal models give equal bytes.
+
+    Parameters
+    ----------
+    model : estimator
+        A model of everlearn, fitted or not. It does not change.
+
+    Returns
+    -------
+    bytes
+        What :func:`save` would write; :func:`loads` builds the model from them.
+
+    Examples
+    --------
+    >>> from everlearn import OnlinePPCA, dumps, loads
+    >>> loads(dumps(OnlinePPCA(3)))
+    OnlinePPCA(n_components=3)
+    """
+    if not isinstance(model, SaveableModel):
+        raise InputError(f"save takes a model of everlearn, not a {type(model).__name__}.")
+    arrays: Arrays = {}
+    tree = encode(model, "", arrays)
+    content = {"format": FORMAT_VERSION, "everlearn": __version__, "digest": digest(tree, arrays), "model": tree}
+    return safetensors.numpy.save(arrays, metadata={_KEY: json.dumps(content, allow_nan=False)})
+
+
+def loads(data: bytes, *, name: str = "The data") -> Any:
+    """Build a model from the contents of a model file; see :func:`load`.
+
+    Parameters
+    ----------
+    data : bytes
+        The contents.
+    name : str
+        What to call them in messages.
+    """
+    with _blamed(name):
+        _check_start(data[:16], len(data))
+        arrays = _tensors(data)
+        model = decode(_tree(data, arrays), arrays)
+        if not isinstance(model, SaveableModel):
+            raise ModelFileError("it holds no model.")
+        if arrays:
+            raise ModelFileError(f"it holds tensors that its model does not name: {', '.join(arrays)[:200]}.")
+    return model
+
+
+@contextlib.contextmanager
+def _blamed(name: str) -> Iterator[None]:
+    """Name the file in a refusal, and refuse it whatever its contents break."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{name}: {error}") from error
+    except _DAMAGE as error:
+        raise ModelFileError(f"{name}: it is damaged, or was made to look like a model file ({error!r}).") from error
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def _check_start(start: bytes, size: int) -> None:
+    """Say what a file is, from its first bytes, when it cannot be a safetensors file."""
+    for magic, what in _FOREIGN:
+        if start.startswith(magic):
+            raise ModelFileError(f"this is {what}, not a model file of everlearn.")
+    if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start[8:9] != b"{":
+        raise ModelFileError(
+            "this is a pickle, which could run any program and is never opened. Load it where it was made, "
+            "if you trust it, and write it with everlearn.save."
+        )
+    if size < 8:
+        raise ModelFileError(f"it is truncated, or not a model file: it has {size} bytes.")
+    header = int.from_bytes(start[:8], "little")
+    if start[8:9] not in (b"{", b"") or header > _HEADER_LIMIT:
+        raise ModelFileError("this is not a model file of everlearn.")
+    if header > size - 8:
+        raise ModelFileError(
+            f"it is truncated: its header should have {header} bytes, the whole file has {size}. Copy it again."
+        )
+
+
+def _tensors(data: bytes) -> Arrays:
+    try:
+        entries = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        if "not fully covered" in str(error):
+            raise ModelFileError(f"it is truncated, or has bytes too many: {error}. Copy it again.") from error
+        raise ModelFileError(f"this is not a model file of everlearn, or it is damaged: {error}.") from error
+    return {key: _array(key, entry) for key, entry in entries}
+
+
+def _array(key: str, entry: dict[str, Any]) -> np.ndarray:
+    dtype = DTYPES.get(entry["dtype"])
+    if dtype is None:
+        raise ModelFileError(f"the tensor {key[:80]!r} is of type {entry['dtype']}, which models do not use.")
+    array = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"]).copy()
+    if dtype.kind == "b" and (array.view(np.uint8) > 1).any():
+        raise ModelFileError(f"the tensor {key[:80]!r} has truth values that are neither true nor false.")
+    return array
+
+
+def _tree(data: bytes, arrays: Arrays) -> Any:
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    text = header.get("__metadata__", {}).get(_KEY)
+    if text is None:
+        raise ModelFileError("this is a safetensors file, but not a model of everlearn.")
+    content = json.loads(text, parse_constant=_refuse_constant)
+    version = content["format"]
+    if type(version) is not int or version < 1:
+        raise ModelFileError(f"it has the unknown format {str(version)[:80]!r}.")
+    if version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"it has format {version}, written by everlearn {str(content.get('everlearn'))[:40]}; this is everlearn "
+            f"{__version__}, which reads up to format {FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
+        )
+    if content["digest"] != digest(content["model"], arrays):
+        raise ModelFileError("it is damaged: its contents are not those that were saved. Copy it again.")
+    return content["model"]
+
+
+def digest(tree: Any, arrays: Arrays) -> str:
+    """SHA-256 of a model's tree and arrays: it tells damage, not malice."""
+    found = hashlib.sha256(json.dumps(tree).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        found.update(repr((name, array.dtype.name, array.shape)).encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _refuse_constant(token: str) -> float:
+    raise ModelFileError(f"it has the number {token}, which JSON does not know.")

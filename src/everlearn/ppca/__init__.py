@@ -1,0 +1,1 @@
+"""Probabilistic PCA by online EM with the natural constraint (NAT-oEM)."""

@@ -1,0 +1,409 @@
+"""OnlinePPCA: probabilistic PCA learned from a stream by online EM, with the natural constraint."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from everlearn.base.density import generator
+from everlearn.errors import DivergenceWarning, InputError
+from everlearn.gaussian import ppca
+from everlearn.gaussian.ppca import Part
+from everlearn.linalg.chunked import to_internal
+from everlearn.persistence.schema import expect, expect_fields, require
+from everlearn.ppca import keep as constraints
+from everlearn.ppca import learn as online_em
+from everlearn.ppca.base import LIMIT, Answer, answer_from, scale_of
+from everlearn.ppca.keep import NaturalConstraint, OnChange, Reference
+from everlearn.ppca.learn import Settings, State
+from everlearn.ppca.merge import MergesPPCA
+from everlearn.ppca.schedules import PowerSchedule, as_schedule
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+CHANGES_KEPT = 100
+
+
+class Tools(NamedTuple):
+    """What learning needs besides the model: constants of the stream, and room to work in."""
+
+    settings: Settings
+    inverse_scale: Array
+    room: Array
+
+
+class OnlinePPCA(MergesPPCA):
+    """Probabilistic PCA learned from a stream in one pass, one row at a time, gaps included.
+
+    Each row updates the expected statistics of the model x = W z + mu + noise by stochastic approximation and then the
+    parameters [1]_, in O(d q^2) for d columns and q components. A natural constraint can hold the model to what it knew
+    when a class ended or the stream changed [2]_; docs/errata.md says where it differs from the printed one.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number q of principal axes.
+    learning_rate : PowerSchedule or float, default=PowerSchedule(0.9, 0.9)
+        Weight of row k. `PowerSchedule(1.0, 1.0)` weighs all rows alike, for a stationary stream; a number such as 0.01
+        is a constant rate, for tracking.
+    constraint : NaturalConstraint or None, default=None
+        What holds the model back, see :class:`everlearn.NaturalConstraint`.
+    warmup : "auto" or int, default="auto"
+        Number of rows that are kept to start from; until they are there, the model answers from all of them at once.
+        "auto" is 50, or five a component if that is more.
+    mode : {"robust", "plain", "paper"}, default="robust"
+        "robust" is online EM with parameter expansion: the latent variable is brought back to unit variance at every
+        row, so that the lengths of the axes are found fast however small the noise. "plain" is without it. "paper"
+        keeps the statistics of [2]_ as printed (equations 9 to 15), which start at zero with random axes and no
+        warm-up; its constraint is `NaturalConstraint(form="paper")`.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of `sample`, and of the first axes in mode "paper".
+    verbose : int, default=0
+        Whether `fit` shows a progress bar.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Principal axes, orthonormal, the one of largest variance first.
+    explained_variance_ : ndarray of shape (n_components,)
+        Variance along each of them, noise included.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as shares of the total variance.
+    loadings_ : ndarray of shape (n_features, n_components)
+        The matrix W.
+    mean_ : ndarray of shape (n_features,)
+        Mean.
+    noise_variance_ : float
+        Variance of the noise in each column.
+    n_samples_seen_ : int
+        Number of rows learned.
+    changes_ : ndarray of int
+        Rows, counted from 0, before which a change was detected (with `OnChange`; the last 100).
+    divergence_ : ndarray of shape (3,)
+        With the paper's constraint: how many weights beta/F were above one, how many noise variances were not positive,
+        how many rows overflowed.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where the data had names.
+
+    References
+    ----------
+    .. [1] O. Cappe and E. Moulines, "Online EM algorithm for latent data models", 2009.
+    .. [2] D. Pamplona and A. Manzanera, "Naturally constrained online expectation maximization", 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from everlearn import OnlinePPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(1000, 1)) * [3.0, 4.0, 0.0] + rng.normal(size=(1000, 3))
+    >>> model = OnlinePPCA(n_components=1).fit(X)
+    >>> model.components_.round(1)
+    array([[0.6, 0.8, 0. ]])
+    >>> model.impute([[3.0, np.nan, 0.0]]).round(0)
+    array([[3., 4., 0.]])
+    """
+
+    _transient: ClassVar[tuple[str, ...]] = (*MergesPPCA._transient, "_tools_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [PowerSchedule, Interval(Real, 0, 1, closed="right")],
+        "constraint": [None, NaturalConstraint],
+        "warmup": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "mode": [StrOptions({"robust", "plain", "paper"})],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        learning_rate: PowerSchedule | float = PowerSchedule(0.9, 0.9),  # noqa: B008 (it is frozen)
+        constraint: NaturalConstraint | None = None,
+        warmup: Any = "auto",
+        mode: str = "robust",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.learning_rate = learning_rate
+        self.constraint = constraint
+        self.warmup = warmup
+        self.mode = mode
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls, n_components: int = 3, *, reference: Any = "step", **parameters: Any) -> Self:
+        """Return a model with the settings of the NAT-oEM paper's Table I.
+
+        Parameters
+        ----------
+        n_components : int, default=3
+            Number of principal axes.
+        reference : "step", "class" or None, default="step"
+            The policy; None is online EM without a constraint.
+        **parameters : dict
+            Other parameters of the constructor.
+
+        Returns
+        -------
+        OnlinePPCA
+            A model in mode "paper", with rate 0.9 k^-0.9 (0.5 k^-0.9 for "class") and strength k^-0.9.
+        """
+        constraint = None if reference is None else NaturalConstraint(reference=reference, fisher="body", form="paper")
+        rate = PowerSchedule(0.5 if reference == "class" else 0.9, 0.9)
+        return cls(n_components, **{"learning_rate": rate, "constraint": constraint, "mode": "paper", **parameters})
+
+    def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:  # type: ignore[override]
+        """Forget everything, then learn the rows of X in their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows to learn; NaN where a value was not observed.
+        y : array-like of shape (n_samples,), optional
+            Labels; where they change, a class has ended. Used by `NaturalConstraint(reference="class")`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        return super().fit(X, y)
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:  # type: ignore[override]
+        """Go on learning from the rows of X in their order.
+
+        Any split of a stream into batches gives the same model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream; NaN where a value was not observed.
+        y : array-like of shape (n_samples,), optional
+            Labels; where they change, a class has ended. Used by `NaturalConstraint(reference="class")`.
+
+        Returns
+        -------
+        self
+            The estimator, further on in the stream.
+        """
+        return super().partial_fit(X, y)
+
+    def end_class(self) -> Self:
+        """Say that a class has ended: from now on the model is held to what it knows.
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        self._check_started()
+        if not self._has_classes():
+            raise InputError(
+                "end_class() needs constraint=NaturalConstraint(reference='class'); this model has "
+                f"constraint={self.constraint!r}."
+            )
+        self._ended_ = True
+        return self
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def _has_classes(self) -> bool:
+        return self.constraint is not None and self.constraint.reference == "class"
+
+    def _start(self, X: Array, *, whole: bool) -> None:
+        d, q = X.shape[1], self.n_components
+        self._check_compound_parameters(d)
+        self._buffer_ = np.zeros((self._warmup_rows(), d))
+        self._buffered_ = 0
+        self._state_ = None
+        self._reference_ = constraints.no_reference(*((0, 0) if self.constraint is None else (d, q)))
+        self._scale_ = 1.0
+        self._memory_ = np.zeros(4)
+        self._label_: Any = None
+        self._ended_ = False
+        self._n_rows_ = 0
+        self._changes_ = np.zeros(0, dtype=np.int64)
+        self._divergence_ = np.zeros(3, dtype=np.int64)
+        self._cache_ = {}
+
+    def _check_compound_parameters(self, d: int) -> None:
+        if self.n_components > d:
+            raise InputError(f"n_components={self.n_components} must be at most n_features={d}, the number of columns.")
+        as_schedule(self.learning_rate, "learning_rate", most=1.0)
+        if self.constraint is not None:
+            constraints.check(self.constraint)
+
+    def _warmup_rows(self) -> int:
+        if self.mode == "paper":
+            return 0
+        return max(50, 5 * self.n_components) if self.warmup == "auto" else int(self.warmup)
+
+    def _check_y(self, y: Any, n_rows: int) -> Any:
+        if y is None or not self._has_classes():
+            return None
+        labels = np.asarray(y)
+        if labels.shape != (n_rows,):
+            raise InputError(f"y has shape {labels.shape}; X has {n_rows} rows. Give one label a row.")
+        return labels
+
+    def _learn(self, X: Array, y: Any, weights: Array | None) -> None:
+        self._cache_.clear()
+        ends = self._class_ends(y, len(X))
+        if self._state_ is None:
+            start = self._warm_up(X)
+            self._ended_ = self._ended_ or bool(ends[:start].any())
+            self._n_rows_ += start
+            X, ends = X[start:], ends[start:]
+        if len(X):
+            self._go_on(X, ends)
+            self._n_rows_ += len(X)
+
+    def _class_ends(self, y: Any, n_rows: int) -> Flags:
+        """Mask of the rows before which a class ended."""
+        ends = np.zeros(n_rows, dtype=np.bool_)
+        if y is not None:
+            ends[0] = self._label_ is not None and bool(y[0] != self._label_)
+            ends[1:] = y[1:] != y[:-1]
+            self._label_ = y[-1].item() if isinstance(y[-1], np.generic) else y[-1]
+        return ends
+
+    def _warm_up(self, X: Array) -> int:
+        """Use the first rows to start from; returns how many of X are done with."""
+        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
+        if self.mode == "paper":
+            return self._start_as_paper(X, rows)
+        rows = rows[: len(self._buffer_) - self._buffered_]
+        self._buffer_[self._buffered_ : self._buffered_ + len(rows)] = X[rows]
+        self._buffered_ += len(rows)
+        if self._buffered_ < len(self._buffer_):
+            return len(X)
+        self._set_state(self._of_rows(self._buffer_), k=self._buffered_)
+        return int(rows[-1]) + 1
+
+    def _start_as_paper(self, X: Array, rows: NDArray[np.intp]) -> int:
+        """Start from random axes; no row is used for that."""
+        if len(rows) == 0:
+            return len(X)
+        rng = generator(self.random_state)
+        self._scale_ = scale_of(X[rows[0]])
+        self._state_ = online_em.init_paper(X.shape[1], self.n_components, rng, self._scale_)
+        self._take_reference()
+        return int(rows[0])
+
+    def _take_reference(self) -> None:
+        if self.constraint is not None:
+            self._reference_ = constraints.take(self._state_.model, body=self.constraint.fisher == "body")
+
+    def _of_rows(self, rows: Array) -> Part:
+        """Model of a few rows."""
+        scale = scale_of(rows)
+        seen: Flags = np.any(~np.isnan(rows), axis=0)
+        return Part(online_em.fit_rows(rows / scale, self.n_components), scale, seen)
+
+    def _set_state(self, part: Part, k: int) -> None:
+        self._state_ = online_em.init(part.model, k, part.seen)
+        self._scale_ = part.scale
+        self._buffer_ = self._buffer_[:0].copy()
+        self._buffered_ = 0
+
+    def _go_on(self, X: Array, ends: Flags) -> None:
+        """Learn rows with the model that the first rows have given."""
+        if self._ended_:
+            ends[0], self._ended_ = True, False
+        tools = self.__dict__.get("_tools_") or self._new_tools()
+        state = self._state_
+        rows = to_internal(X, tools.inverse_scale, LIMIT)
+        self._state_, info = online_em.learn(
+            state, rows, tools.settings, self._reference_, ends, self._memory_, tools.room
+        )
+        if self._state_ is not state:
+            self._tools_ = tools._replace(room=state.S1)
+        if self.constraint is not None:
+            if isinstance(self.constraint.reference, OnChange):
+                changes = np.flatnonzero(info.taken) + self._n_rows_
+                self._changes_ = np.concatenate([self._changes_, changes])[-CHANGES_KEPT:]
+            if self.constraint.form == "paper":
+                self._report(info.diverged)
+
+    def _new_tools(self) -> Tools:
+        gain = as_schedule(self.learning_rate, "learning_rate", most=1.0)
+        settings = online_em.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
+        inverse_scale = np.full(self.n_features_in_, 1.0 / self._scale_)
+        self._tools_ = Tools(settings, inverse_scale, np.empty_like(self._state_.S1))
+        return self._tools_
+
+    def _report(self, diverged: NDArray[np.int64]) -> None:
+        if diverged.any() and not self._divergence_.any():
+            warnings.warn(
+                "NaturalConstraint(form='paper') left its bounds: a weight beta/F above 1 (the step overshoots its "
+                "reference), or a noise variance that is not positive; divergence_ counts them. Use clip=True or "
+                "form='proximal'.",
+                DivergenceWarning,
+                stacklevel=6,
+            )
+        self._divergence_ = self._divergence_ + diverged
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _new_answer(self) -> Answer:
+        if self._state_ is not None:
+            return answer_from(self._state_.model, self._scale_)
+        if self._buffered_ == 0:
+            raise InputError("The model has learned nothing yet: every row so far was NaN in all columns.")
+        part = self._of_rows(self._buffer_[: self._buffered_])
+        return answer_from(ppca.ready(part.model), part.scale)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Number of rows learned."""
+        self._check_started()
+        return self._n_rows_
+
+    @property
+    def changes_(self) -> NDArray[np.int64]:
+        """Rows before which a change was detected."""
+        self._check_started()
+        return self._changes_.copy()
+
+    @property
+    def divergence_(self) -> NDArray[np.int64]:
+        """Counts of what the paper's constraint did out of bounds."""
+        self._check_started()
+        return self._divergence_.copy()
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def _check_loaded(self) -> None:
+        sizes = {"d": self.n_features_in_, "q": self.n_components}
+        self._check_compound_parameters(sizes["d"])
+        d, q = ("0", "0") if self.constraint is None else ("any d", "q")
+        expect_fields(self._reference_, Reference, sizes, mu=d, W=f"{d} {q}", F_mu=d, F_W=f"{d} {q}", scalars="any 3")
+        if self._state_ is not None:
+            # The formulas kept as a paper prints them may leave the finite numbers.
+            expect_fields(
+                self._state_, State, sizes,
+                m="any d", S1="any d q", S2="any q q", mu="any d", W="any d q", M_inv="any q q",
+                scalars="any 5", seen="bool d",
+            )  # fmt: skip
+        waiting = 0 if self._state_ is not None else self._warmup_rows()
+        expect(self._buffer_, f"gaps {waiting} d", sizes, "the first rows")
+        expect(self._memory_, "any 4", sizes, "the change detector")
+        expect(self._changes_, "int64 c", sizes, "the changes")
+        expect(self._divergence_, "int64 3", sizes, "the divergence")
+        for count in (self._buffered_, self._n_rows_):
+            expect(count, int, sizes, "a number of rows")
+        expect(self._scale_, float, sizes, "the scale")
+        require(self._scale_ > 0 and self._buffered_ <= waiting, "its scale or its first rows")
+        require(type(self._ended_) is bool and np.ndim(self._label_) == 0, "its label")
+        self._cache_ = {}

@@ -1,0 +1,1 @@
+"""Figures, tables and HTML for reports and the live page."""

@@ -1,0 +1,149 @@
+"""Questions to any model by the names of its columns, whichever class it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.base.columns import column_numbers
+from everlearn.base.conditioning import Conditional
+from everlearn.errors import InputError
+from everlearn.figmn.estimator_answers import MixtureAnswers
+from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.mixture import Mixture
+from everlearn.ppca.base import PPCAFace
+
+Array = NDArray[np.float64]
+
+_CURVE_POINTS = 201
+_CURVE_TAIL = 0.0005  # probability left out at each end of a curve
+_CURVE_MARGIN = 0.1
+
+
+class Curve(NamedTuple):
+    """The distribution of one column: its density along a grid, and the numbers that sum it up."""
+
+    column: str
+    x: Array
+    density: Array
+    mean: float
+    std: float
+    low: float
+    high: float
+    coverage: float
+
+
+def column_names(model: Any) -> list[str]:
+    """Names of the columns of a fitted model; x0, x1, ... where it learned from data without names."""
+    names = getattr(model, "feature_names_in_", None)
+    return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def has_target(model: Any) -> bool:
+    """Whether this is a classifier or a regressor, which predicts a column of its own from all others."""
+    return not hasattr(model, "score_samples")
+
+
+def is_fitted(model: Any) -> bool:
+    """Whether the model has learned enough to be asked."""
+    try:
+        mixture_of(model)
+    except ValueError:
+        return False
+    return True
+
+
+def mixture_of(model: Any) -> Mixture:
+    """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
+    if isinstance(model, MixtureAnswers):
+        return Mixture(model.weights_, model.means_, model.covariances_)
+    if isinstance(model, PPCAFace):
+        return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
+    raise _not_asked(model)
+
+
+def _not_asked(model: Any) -> InputError:
+    return InputError(
+        f"{type(model).__name__} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its "
+        "predictions."
+    )
+
+
+def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> Conditional:
+    """Distribution of the columns `target` once those in `given` are known; NaN means "not observed".
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted IncrementalGaussianMixture, OnlinePPCA or VariationalPPCA.
+    given : mapping from str to float
+        Known values by column name; it may be empty.
+    target : sequence of str
+        The columns to answer for.
+
+    Returns
+    -------
+    Conditional
+        The distribution, for one row.
+    """
+    if not isinstance(model, MixtureAnswers | PPCAFace):
+        raise _not_asked(model)
+    known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
+    columns = _chosen(model, list(target), "target")
+    if not len(columns):
+        raise InputError("target names no column; give at least one.")
+    if np.intersect1d(known, columns).size:
+        raise InputError(f"given={list(given)} and target={list(target)} share a column; a column is known or asked.")
+    if np.isinf(values).any():
+        raise InputError(f"given holds an infinite value: {dict(given)}. Give finite numbers.")
+    if isinstance(model, MixtureAnswers):
+        row = np.full((1, model.n_features_in_), np.nan)
+        row[0, known] = values
+        return model.condition(row, target=columns)
+    answer = mixtures.condition(mixture_of(model), known, values[None], columns)
+    return Conditional(answer, np.ones(len(columns)), list(target))
+
+
+def curve(model: Any, given: Mapping[str, float], target: str, *, coverage: float = 0.9) -> Curve:
+    """Density of one column once others are known.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted IncrementalGaussianMixture, OnlinePPCA or VariationalPPCA.
+    given : mapping from str to float
+        Known values by column name.
+    target : str
+        The column to answer for.
+    coverage : float, default=0.9
+        Probability of the central interval from `low` to `high`.
+
+    Returns
+    -------
+    Curve
+        A grid that holds nearly all probability, and the density along it.
+    """
+    answer = condition(model, given, [target])
+    low, high = (float(end[0, 0]) for end in answer.interval(coverage))
+    first, last = (float(answer.quantile(q)[0, 0]) for q in (_CURVE_TAIL, 1.0 - _CURVE_TAIL))
+    margin = _CURVE_MARGIN * max(last - first, 1e-300)
+    x = np.linspace(first - margin, last + margin, _CURVE_POINTS)
+    density = _density(answer, x)
+    return Curve(target, x, density, float(answer.mean()[0, 0]), float(answer.std()[0, 0]), low, high, coverage)
+
+
+def _density(answer: Conditional, x: Array) -> Array:
+    """Density of a distribution of one row and one column along a grid."""
+    weights, means = answer.weights[0], answer.means[0, :, 0]
+    std = np.sqrt(answer.covariances[0, :, 0, 0])
+    z = (x[:, None] - means) / std
+    return np.exp(-0.5 * z * z) @ (weights / (std * np.sqrt(2.0 * np.pi)))
+
+
+def _chosen(model: Any, names: list[str], argument: str) -> NDArray[np.intp]:
+    if not names:
+        return np.empty(0, dtype=np.intp)
+    return column_numbers(names, column_names(model), model.n_features_in_, argument)

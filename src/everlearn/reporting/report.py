@@ -1,0 +1,167 @@
+"""A report: one HTML file with the pictures of a model and of its run, which needs nothing else to be read."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import everlearn
+from everlearn.gaussian import mixture as mixtures
+from everlearn.persistence.atomic_write import write_whole
+from everlearn.reporting import figures as pictures
+from everlearn.reporting.assets import asset, plotly_js
+from everlearn.reporting.queries import column_names, is_fitted, mixture_of
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_MOST_COLUMNS = 12
+_MOST_CHANGES = 20
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    model: Any,
+    history: Sequence[Any],
+    events: Sequence[Any] = (),
+    *,
+    name: str = "model",
+    totals: Mapping[str, int] | None = None,
+) -> None:
+    """Write a report on a model and its run to one HTML file, all of it or nothing.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; an existing one is replaced.
+    model : estimator
+        The model, as it was left.
+    history : sequence of Interval
+        Points of the run, oldest first.
+    events : sequence of Event
+        Changes and novelties of the run, oldest first.
+    name : str
+        What to call the model.
+    totals : mapping from str to int, optional
+        Counts of the whole run, as `Store.totals` gives them.
+
+    Raises
+    ------
+    MissingExtraError
+        The plotly package, which brings the drawing script, is not installed.
+    OSError
+        The file could not be written.
+    """
+    write_whole(path, render(model, history, events, name=name, totals=totals), "report")
+
+
+def render(
+    model: Any,
+    history: Sequence[Any],
+    events: Sequence[Any] = (),
+    *,
+    name: str = "model",
+    totals: Mapping[str, int] | None = None,
+) -> str:
+    """Give the text of a report; see :func:`write_report`."""
+    body = [_head(name, model, history, dict(totals or {})), '<div class="cards">']
+    drawings = _drawings(model, history, events)
+    body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items()]
+    if is_fitted(model):
+        body.append(_columns_table(model))
+    body += [_changes_table(events), "</div>"]
+    data = {key: picture for key, (_, _, picture) in drawings.items()}
+    return _page(name, "\n".join(body), data)
+
+
+def _drawings(model: Any, history: Sequence[Any], events: Sequence[Any]) -> dict[str, tuple[str, bool, Any]]:
+    """Title, width and picture of each card."""
+    found = {
+        "likelihood": ("Log-likelihood of rows before they were learned", True, pictures.likelihood(history, events))
+    }
+    if is_fitted(model):
+        found["components"] = ("Components", False, pictures.components(model))
+        found["weights"] = ("Weights", False, pictures.weights(model))
+    found["forgetting"] = ("Forgetting and memory", False, pictures.forgetting(history))
+    found["throughput"] = ("Throughput", False, pictures.throughput(history))
+    if is_fitted(model):
+        for j, column in enumerate(column_names(model)[:_MOST_COLUMNS]):
+            found[f"column{j}"] = (f"Density of {column}", False, pictures.density(model, {}, column))
+    return found
+
+
+def _head(name: str, model: Any, history: Sequence[Any], totals: dict[str, int]) -> str:
+    numbers = {
+        "rows": f"{totals.get('rows', getattr(model, 'n_samples_seen_', 0)):,}",
+        "columns": f"{getattr(model, 'n_features_in_', 0):,}",
+        "components": f"{len(mixture_of(model).weights):,}" if is_fitted(model) else "0",
+        "log-likelihood": _last(history),
+        "novelties": f"{totals.get('novelty', 0):,}",
+        "changes": f"{totals.get('change', 0):,}",
+    }
+    items = "".join(f"<div><dt>{key}</dt><dd>{html.escape(value)}</dd></div>" for key, value in numbers.items())
+    written = datetime.datetime.now().astimezone().strftime("%d %B %Y, %H:%M %Z")
+    return (
+        f'<h1>{html.escape(name)}</h1><p class="soft">{type(model).__name__}, '
+        f'reported on {html.escape(written)} by everlearn {everlearn.__version__}</p><dl class="numbers">{items}</dl>'
+    )
+
+
+def _last(history: Sequence[Any]) -> str:
+    known = [point.log_likelihood for point in history if np.isfinite(point.log_likelihood)]
+    return f"{known[-1]:.3f}" if known else "none yet"
+
+
+def _card(key: str, title: str, wide: bool) -> str:
+    heading = f"<header><h2>{html.escape(title)}</h2></header>"
+    return f'<section class="card{" wide" if wide else ""}">{heading}<div class="picture" id="{key}"></div></section>'
+
+
+def _columns_table(model: Any) -> str:
+    mixture = mixture_of(model)
+    mean = mixture.weights @ mixture.means
+    std = np.sqrt(mixture.weights @ (mixtures.variances(mixture) + (mixture.means - mean) ** 2))
+    rows = ((name, f"{m:.5g}", f"{s:.4g}") for name, m, s in zip(column_names(model), mean, std, strict=True))
+    return _table("Columns", ("column", "mean", "standard deviation"), rows)
+
+
+def _changes_table(events: Sequence[Any]) -> str:
+    changes = [event for event in events if event.kind == "change"][-_MOST_CHANGES:]
+    rows = [(f"{event.row:,}", f"{event.value:.3f}") for event in reversed(changes)]
+    return _table("Latest changes", ("row", "log-density of the row"), rows or [("none", "")])
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th scope=col>{column}</th>" for column in columns)
+    lines = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<section class="card"><header><h2>{title}</h2></header><div class="scroll">{table}</div></section>'
+
+
+def _page(name: str, body: str, data: Mapping[str, Any]) -> str:
+    # Inside a script the browser looks for tags even in strings.
+    values = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{html.escape(name)}: everlearn report</title>
+<style>{asset("theme.css")}
+main {{ padding-top: 28px; }}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+<script>{plotly_js().decode()}</script>
+<script>{asset("pictures.js")}
+for (const [key, picture] of Object.entries({values})) pictures.draw(document.getElementById(key), picture);</script>
+</body>
+</html>
+"""

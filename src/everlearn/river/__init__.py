@@ -1,0 +1,7 @@
+"""The models as river learners; needs the extra `everlearn[river]`."""
+
+from everlearn.river.supervised import Classifier, Regressor
+from everlearn.river.transformers import Imputer, Transformer
+from everlearn.river.unsupervised import AnomalyDetector, Clusterer, Density
+
+__all__ = ["AnomalyDetector", "Classifier", "Clusterer", "Density", "Imputer", "Regressor", "Transformer"]

@@ -1,0 +1,76 @@
+"""Events of a model as server-sent events: what happened, and how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from everlearn.service.errors import BusyError, NoModelError
+from everlearn.service.repository import Desk
+
+POLL_SECONDS = 0.5
+_KEEP_ALIVE_SECONDS = 15.0
+_MOST_AT_ONCE = 500
+
+
+class Feeds:
+    """The open streams of events; closing ends them all."""
+
+    def __init__(self, desk: Desk, most: int) -> None:
+        self._desk = desk
+        self._most = most
+        self._open = 0
+        self.closing = False
+
+    def check_room(self) -> None:
+        """Refuse a stream too many."""
+        if self._open >= self._most:
+            raise BusyError(f"{self._open} event streams are open, which is the limit. Close one first.")
+
+    async def stream(self, name: str, after: int) -> AsyncIterator[str]:
+        """Events with ids above `after`, and a `progress` whenever the model has moved on."""
+        self._open += 1
+        try:
+            yield "retry: 1000\n\n"
+            version, spoken = -1, time.monotonic()
+            while not self.closing:
+                found = await run_in_threadpool(self._news, name, version, after)
+                if found is None:
+                    return
+                version, after, messages = found
+                if messages or time.monotonic() - spoken > _KEEP_ALIVE_SECONDS:
+                    yield "".join(messages) or ": still here\n\n"
+                    spoken = time.monotonic()
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            self._open -= 1
+
+    def _news(self, name: str, version: int, after: int) -> tuple[int, int, list[str]] | None:
+        try:
+            entry = self._desk.entry(name)
+        except NoModelError:
+            return None
+        if entry.version == version:
+            return version, after, []
+        events = self._desk.store.events(name, after=after, limit=_MOST_AT_ONCE)
+        messages = [
+            _message(event.kind, {"row": event.row, "time": event.time, "value": _number(event.value)}, event.id)
+            for event in events
+        ]
+        messages.append(_message("progress", {"rows": entry.n_rows, "version": entry.version, "time": entry.updated}))
+        complete = len(events) < _MOST_AT_ONCE
+        return entry.version if complete else -1, events[-1].id if events else after, messages
+
+
+def _message(kind: str, data: dict[str, Any], number: int | None = None) -> str:
+    head = "" if number is None else f"id: {number}\n"
+    return f"{head}event: {kind.replace(' ', '-')}\ndata: {json.dumps(data)}\n\n"
+
+
+def _number(value: float) -> float | None:
+    return value if value == value and abs(value) != float("inf") else None

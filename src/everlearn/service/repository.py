@@ -1,0 +1,252 @@
+"""The models behind the service: questions are answered from the store, changes go through the writer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import everlearn
+from everlearn.errors import InputError
+from everlearn.reporting.queries import column_names
+from everlearn.service.errors import BusyError, ConflictError, NoModelError
+from everlearn.service.inbox import Inbox
+from everlearn.service.settings import Limits
+from everlearn.service.writer import Writer
+from everlearn.streams.store.records import ModelEntry
+from everlearn.streams.store.store import Store
+
+Array = NDArray[np.float64]
+
+KINDS = ("IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA")
+_MOST_CACHED = 32
+_SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
+_LARGEST_PARAMETER = 100_000
+_READY_SECONDS = 1.0
+
+
+class Cached(NamedTuple):
+    """A model as the store had it, for questions only."""
+
+    version: int
+    model: Any
+    loaded: float
+    seconds: float
+
+
+class Desk:
+    """Models by name.
+
+    Parameters
+    ----------
+    store : Store
+        Where they live.
+    limits : Limits
+        Bounds of what is accepted.
+    """
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self.store = store
+        self.limits = limits
+        self.writer = Writer(store, self._left_inbox)
+        self.inbox = Inbox(store, self.writer.arrived)
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
+        self._cache: OrderedDict[str, Cached] = OrderedDict()
+        self._waiting_values = 0
+        self._ready: dict[str, tuple[list[str], float]] = {}
+
+    def start(self) -> None:
+        """Begin to learn, first of all what an earlier run left in the inbox."""
+        waiting = {entry.name for entry in self.store.models() if self.store.waiting(entry.name)}
+        for name in waiting:
+            self._waiting_values += self.store.waiting(name) * len(self.columns(name))
+        self.writer.start()
+        self.inbox.start()
+        self.writer.arrived(waiting)
+
+    def stop(self) -> None:
+        """Finish what is being written, and close the store."""
+        self.inbox.stop()
+        self.writer.stop()
+        self.store.close()
+
+    # -- questions --------------------------------------------------------------------------------
+
+    def entry(self, name: str) -> ModelEntry:
+        """What the store knows of a model."""
+        entry = self.store.entry(name)
+        if entry is None:
+            known = ", ".join(entry.name for entry in self.store.models()[:20]) or "none"
+            raise NoModelError(f"There is no model {name!r}. There are: {known}.")
+        return entry
+
+    def model(self, name: str) -> Any:
+        """A model as it was at the latest commit, or shortly before if it is slow to load. It must not be changed."""
+        entry = self.entry(name)
+        cached = self._cached(name, entry.version)
+        if cached is None:
+            with self._lock:
+                loading = self._loading.setdefault(name, threading.Lock())
+            with loading:
+                cached = self._cached(name, entry.version) or self._load(entry)
+        return cached.model
+
+    def _cached(self, name: str, version: int) -> Cached | None:
+        with self._lock:
+            cached = self._cache.get(name)
+            if cached is None:
+                return None
+            self._cache.move_to_end(name)
+        age = time.monotonic() - cached.loaded
+        slow = cached.seconds > _SLOW_SECONDS and age < _STALE_FACTOR * cached.seconds
+        return cached if cached.version == version or slow else None
+
+    def _load(self, entry: ModelEntry) -> Cached:
+        started = time.monotonic()
+        model = self.store.load(entry.name)
+        ended = time.monotonic()
+        cached = Cached(entry.version, model, ended, ended - started)
+        with self._lock:
+            self._cache[entry.name] = cached
+            if len(self._cache) > _MOST_CACHED:
+                self._loading.pop(self._cache.popitem(last=False)[0], None)
+        return cached
+
+    def columns(self, name: str) -> list[str]:
+        """Names of a model's columns, also before it has learned."""
+        entry = self.entry(name)
+        if entry.columns is not None:
+            return entry.columns
+        position = self.store.position(name) or {}
+        if "inbox" in position:
+            return list(position["inbox"]["columns"])
+        model = self.model(name)
+        return column_names(model) if model._is_started() else []
+
+    @property
+    def waiting_values(self) -> int:
+        """Numbers in the inbox."""
+        return self._waiting_values
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def put(self, name: str, X: Array, key: str | None) -> Future[int]:
+        """Keep rows for the writer; the future is done when they are on the disk."""
+        with self._lock:
+            if self._waiting_values + X.size > self.limits.waiting_values:
+                raise BusyError(
+                    f"{self._waiting_values:,} values wait to be learned already. Send slower, or start the service "
+                    "with a larger limit."
+                )
+            self._waiting_values += X.size
+        future = self.inbox.put(name, X, key)
+        future.add_done_callback(lambda done: self._left_inbox(X.size) if done.exception() else None)
+        return future
+
+    def _left_inbox(self, n_values: int) -> None:
+        with self._lock:
+            self._waiting_values = max(0, self._waiting_values - n_values)
+
+    def known_columns(self, name: str) -> list[str] | None:
+        """Columns of a model that took rows a moment ago; None where the store must be asked."""
+        columns, until = self._ready.get(name, (None, 0.0))
+        return columns if time.monotonic() < until else None
+
+    def ready_columns(self, name: str) -> list[str]:
+        """Columns of a model that takes rows."""
+        self.takes_rows(name)
+        columns = self.columns(name)
+        self._ready[name] = (columns, time.monotonic() + _READY_SECONDS)
+        return columns
+
+    def takes_rows(self, name: str) -> None:
+        """Refuse rows for a model that another program learns from its own source."""
+        position = self.store.position(name)
+        if position is not None and "inbox" not in position:
+            raise ConflictError(
+                f"The model {name!r} is learned from a source of its own by `everlearn learn`. Send the rows to a "
+                "model of another name; it can begin with what this one knows: merge this one's file into it."
+            )
+
+    def create(self, name: str, kind: str, parameters: dict[str, Any], columns: Sequence[str]) -> Future[Any]:
+        """Make a new model."""
+        model = _made(kind, parameters, len(columns))
+        return self.writer.call(lambda: self._create(name, model, list(columns)))
+
+    def ensure(self, name: str, columns: Sequence[str]) -> Future[Any]:
+        """Make a mixture with the usual parameters, unless another request has made a model of this name meanwhile."""
+        model = _made("IncrementalGaussianMixture", {}, len(columns))
+
+        def unless_there() -> None:
+            if self.store.entry(name) is None:
+                self._create(name, model, list(columns))
+
+        return self.writer.call(unless_there)
+
+    def _create(self, name: str, model: Any, columns: list[str]) -> None:
+        entries = self.store.models()
+        if any(entry.name == name for entry in entries):
+            raise ConflictError(f"There is a model {name!r} already. Choose another name, or delete it first.")
+        if len(entries) >= self.limits.models:
+            raise ConflictError(f"There are {len(entries)} models already, which is the limit. Delete one first.")
+        self.store.commit(name, model, 0, position={"inbox": {"columns": columns}})
+
+    def merge(self, name: str, other: Any) -> Future[Any]:
+        """Put what `other` knows into a model, or make a new one of it."""
+        if type(other).__name__ not in KINDS:
+            raise InputError(f"The file holds a {type(other).__name__}; the service takes {', '.join(KINDS)}.")
+        if not other._is_started():
+            raise InputError("The model in the file has learned nothing.")
+        if other.n_features_in_ > self.limits.columns:
+            raise InputError(
+                f"The model has {other.n_features_in_:,} columns; at most {self.limits.columns:,} are taken."
+            )
+        return self.writer.call(lambda: self._merge(name, other))
+
+    def _merge(self, name: str, other: Any) -> None:
+        if self.store.entry(name) is None:
+            self._create(name, other, column_names(other))
+            return
+        self.takes_rows(name)
+        self.writer.merge(name, other)
+
+    def delete(self, name: str) -> Future[Any]:
+        """Forget a model, its history and its inbox."""
+
+        def forget() -> None:
+            self.entry(name)
+            self.takes_rows(name)
+            waiting = self.store.waiting(name) * len(self.columns(name))
+            self.writer.forget(name)
+            self._ready.pop(name, None)
+            self.store.delete(name)
+            self._left_inbox(waiting)
+            with self._lock:
+                self._cache.pop(name, None)
+
+        return self.writer.call(forget)
+
+
+def _made(kind: str, parameters: dict[str, Any], n_columns: int) -> Any:
+    """A new model whose parameters are valid and small enough for this number of columns."""
+    cls = getattr(everlearn, kind)
+    unknown = set(parameters) - set(cls().get_params(deep=False))
+    if unknown:
+        known = ", ".join(sorted(cls().get_params(deep=False)))
+        raise InputError(f"{kind} has no parameter {sorted(unknown)[0]!r}. It has: {known}.")
+    for name, value in parameters.items():
+        if isinstance(value, int) and abs(value) > _LARGEST_PARAMETER and name != "random_state":
+            raise InputError(f"{name}={value} is too large; the service takes up to {_LARGEST_PARAMETER:,}.")
+    model = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()})
+    try:
+        model.copy().partial_fit(np.zeros((1, n_columns)))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{kind} cannot be made with these parameters and {n_columns} columns: {error}") from error
+    return model

@@ -1,0 +1,76 @@
+"""Start the service and let it run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+
+from everlearn.errors import InputError, require
+from everlearn.service.settings import Settings
+
+_OPEN_CONNECTIONS = 1000
+_GRACE_SECONDS = 3
+
+
+def serve(state: str | os.PathLike[str], settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve a state file until interrupted.
+
+    Parameters
+    ----------
+    state : path-like
+        The state file; it is made if it is not there.
+    settings : Settings
+        Address, token and limits.
+    ready : callable
+        Called with the address of the live page once it is known.
+
+    Raises
+    ------
+    StateFileError
+        The file is damaged, or of another program.
+    InputError
+        The address cannot be listened on.
+    """
+    uvicorn = require("uvicorn", extra="serve")
+    require("fastapi", extra="serve")
+    require("plotly", extra="serve")
+    from everlearn.service.app import create_app
+    from everlearn.streams.store.store import Store
+
+    Store(state).close()  # so that a file that cannot be used is refused before anything starts
+    with _listening(settings) as door:
+        config = uvicorn.Config(
+            create_app(state, settings),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_OPEN_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ws="none",
+        )
+        ready(_url(settings.host, door.getsockname()[1]))
+        uvicorn.Server(config).run(sockets=[door])
+
+
+def _listening(settings: Settings) -> socket.socket:
+    """A socket at the address, or the reason why there is none."""
+    host = settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((host, settings.port))
+    except OSError as error:
+        door.close()
+        taken = error.errno == errno.EADDRINUSE
+        why = "another program listens there; choose another --port" if taken else f"{error.strerror or error}"
+        raise InputError(f"The service cannot listen on {host}, port {settings.port}: {why}.") from error
+    return door
+
+
+def _url(host: str, port: int) -> str:
+    shown = host if ":" not in host else f"[{host.strip('[]')}]"
+    return f"http://{shown}:{port}/"

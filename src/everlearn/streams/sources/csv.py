@@ -1,0 +1,246 @@
+"""CSV: text with or without a header, separated by comma, semicolon, tab or bar.
+
+A block of clean rows is parsed by pyarrow where that is installed. A block with anything unusual in it is read cell by
+cell, so that each bad row is found with its reason; the numbers are the same.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.errors import InputError, MissingExtraError, require
+from everlearn.streams.sources.parsing import Record, Rows, rows_of
+from everlearn.streams.sources.schema import LOOK_ROWS, MISSING, Columns, choose, kind_of, number, unique_names
+
+DELIMITERS = (",", ";", "\t", "|")
+NO_TEXT = (b"PK\x03\x04", b"PAR1", b"ARROW1", b"%PDF", b"\x1f\x8b")
+LONGEST_RECORD = 100  # lines of one record whose cells have line breaks
+_BOM = b"\xef\xbb\xbf"
+
+
+class Cells(NamedTuple):
+    """One record of a CSV text: its first line, counted from 1, and its cells; None where they cannot be told."""
+
+    line: int
+    cells: list[str] | None
+    text: str
+
+
+class CsvFormat:
+    """How to read one CSV file, found from its beginning.
+
+    Parameters
+    ----------
+    place : str
+        What to call the file in messages.
+    head : bytes
+        Its beginning, in whole lines.
+    columns : sequence of str, optional
+        Names or patterns of the columns to read.
+    target : str, optional
+        The column to predict.
+
+    Attributes
+    ----------
+    columns : Columns
+        What is read and what is left out.
+    newline : bytes
+        What ends a line.
+    start, line : int
+        Offset of the first row, and number of lines before it.
+    """
+
+    def __init__(
+        self, place: str, head: bytes, *, columns: Sequence[str] | None = None, target: str | None = None
+    ) -> None:
+        self.place = place
+        self.newline = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
+        self.start = len(_BOM) if head.startswith(_BOM) else 0
+        self.line = 0
+        self._skip_blank_lines(head)
+        first = head[self.start : head.find(self.newline, self.start) + 1 or len(head)]
+        self._check_text(first)
+        self.delimiter = max(DELIMITERS, key=first.decode(errors="replace").count)
+        self.decimal_comma = self.delimiter == ";"
+        self._look(head[self.start :], columns, target)
+
+    def _skip_blank_lines(self, head: bytes) -> None:
+        while (end := head.find(self.newline, self.start) + 1) and not head[self.start : end].strip():
+            self.start, self.line = end, self.line + 1
+
+    def _check_text(self, first: bytes) -> None:
+        if not first.strip():
+            raise InputError(f"{self.place} is empty: it has no header and no rows.")
+        text = first.decode(errors="replace")
+        if "\0" in text or text.count("\ufffd") > 4 or first.startswith(NO_TEXT):
+            raise InputError(f"{self.place} is not a text file in UTF-8. Write the table as CSV first.")
+
+    def _look(self, text: bytes, columns: Sequence[str] | None, target: str | None) -> None:
+        """Read the header, and judge the columns by the first rows."""
+        records, _ = self._records(text, self.line, final=True, limit=LOOK_ROWS + 1)
+        header, rows = records[0].cells or [""], [record.cells for record in records[1:]]
+        if all(number(cell, decimal_comma=self.decimal_comma) is not None for cell in header):
+            rows.insert(0, header)
+            names = unique_names([""] * len(header))
+        else:
+            names = unique_names(header)
+            n_lines = records[1].line - 1 - self.line if len(records) > 1 else text.count(self.newline)
+            self.start += sum(len(line) + 1 for line in text.split(self.newline, n_lines)[:n_lines])
+            self.line += n_lines
+        kinds = self._kinds(names, [row for row in rows if row is not None])
+        self.columns = choose(self.place, kinds, columns, target)
+        self.width = len(names)
+        self.indices = [names.index(name) for name in self.columns.all]
+        comma = self.decimal_comma and any("," in cell for row in rows if row for cell in row)
+        self._fast = FastParser.of(self, "," if comma else ".")
+
+    def _kinds(self, names: list[str], rows: list[list[str]]) -> dict[str, str]:
+        if not rows:
+            raise InputError(f"{self.place} has a header ({', '.join(names)[:200]}) but no rows.")
+        rows = [row for row in rows if len(row) == len(names)]
+        if not rows:
+            raise InputError(f"{self.place} has {len(names)} names in its header, but no row with as many cells.")
+        cells = zip(*rows, strict=True)
+        kinds = (kind_of(*pair, decimal_comma=self.decimal_comma) for pair in zip(names, cells, strict=True))
+        return dict(zip(names, kinds, strict=True))
+
+    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Rows, int]:
+        """Rows of a block of whole lines, and how many of its bytes they took.
+
+        Parameters
+        ----------
+        block : bytes
+            Whole lines.
+        line : int
+            Number of lines before the block.
+        final : bool
+            Whether nothing more can follow; otherwise a record whose quotes are not closed at the end of the block is
+            left for the next one.
+
+        Returns
+        -------
+        rows : Rows
+            What was read.
+        n_bytes : int
+            Bytes that were read.
+        """
+        fast = self._fast.parse(block) if self._fast else None
+        if fast is not None:
+            return fast, len(block)
+        records, used = self._records(block, line, final=final)
+        return rows_of(map(self._record, records), self.columns, decimal_comma=self.decimal_comma), used
+
+    def _record(self, record: Cells) -> Record:
+        place, text = f"{self.place}:{record.line}", record.text
+        if record.cells is None:
+            return Record(place, "quotes that do not close", text)
+        if len(record.cells) != self.width:
+            return Record(place, "too few or too many cells", text)
+        return Record(place, [record.cells[i] for i in self.indices], text)
+
+    def _records(self, block: bytes, line: int, *, final: bool, limit: int | None = None) -> tuple[list[Cells], int]:
+        """Records that are not blank, and the bytes that they and blank lines took."""
+        lines = block.split(self.newline)
+        if not lines[-1]:
+            lines.pop()
+        records: list[Cells] = []
+        i = n_bytes = 0
+        while i < len(lines) and (limit is None or len(records) < limit):
+            n, cells = self._cells(lines, i)
+            if n == 0 and not final:
+                return records, n_bytes
+            n = max(n, 1)
+            if lines[i].rstrip(b"\r"):
+                records.append(Cells(line + i + 1, cells, lines[i].decode(errors="replace").strip()))
+            n_bytes += sum(map(len, lines[i : i + n])) + n * len(self.newline)
+            i += n
+        return records, min(n_bytes, len(block))
+
+    def _cells(self, lines: list[bytes], i: int) -> tuple[int, list[str] | None]:
+        """Lines and cells of the record that begins at line i; no lines if its quotes are open at the end."""
+        text = lines[i].decode(errors="replace").rstrip("\r")
+        if '"' not in text:
+            return 1, text.split(self.delimiter)
+        for n in range(1, LONGEST_RECORD + 1):
+            try:
+                return n, next(csv.reader([text], delimiter=self.delimiter, strict=True))
+            except csv.Error as error:
+                if "unexpected end" not in str(error):
+                    return 1, None
+            if i + n == len(lines):
+                return 0, None
+            text += "\n" + lines[i + n].decode(errors="replace").rstrip("\r")
+        return 1, None
+
+
+class FastParser:
+    """Parses blocks without anything unusual in them.
+
+    Parameters
+    ----------
+    format : CsvFormat
+        The format, whose columns are chosen.
+    decimal_point : str
+        Comma or point.
+    """
+
+    def __init__(self, format: CsvFormat, decimal_point: str) -> None:
+        arrow, self._csv = require("pyarrow", "streams"), require("pyarrow.csv", "streams")
+        self._invalid = arrow.ArrowInvalid
+        self._columns: Columns = format.columns
+        names = [str(i) for i in range(format.width)]
+        self._read = {"column_names": names, "use_threads": False}
+        self._parse = self._csv.ParseOptions(delimiter=format.delimiter)
+        types: dict[str, Any] = {str(i): arrow.float64() for i in format.indices}
+        if format.columns.labels:
+            types[str(format.indices[-1])] = arrow.string()
+        self._convert = self._csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=sorted({form for word in MISSING for form in (word, word.upper(), word.title(), "NaN")}),
+            strings_can_be_null=True,
+            decimal_point=decimal_point,
+        )
+
+    @classmethod
+    def of(cls, format: CsvFormat, decimal_point: str) -> FastParser | None:
+        """The parser of a format; None without pyarrow, or if lines end in an unusual way."""
+        try:
+            return cls(format, decimal_point) if format.newline == b"\n" else None
+        except MissingExtraError:
+            return None
+
+    def parse(self, block: bytes) -> Rows | None:
+        """Rows of a block; None if there is anything in it that needs a closer look."""
+        if block.isspace() or not block or (b'"' in block and any(line.count(b'"') % 2 for line in block.split(b"\n"))):
+            return None
+        options = self._csv.ReadOptions(**self._read, block_size=len(block) + 1)
+        try:
+            table = self._csv.read_csv(
+                _buffer(block), read_options=options, parse_options=self._parse, convert_options=self._convert
+            )
+        except self._invalid:
+            return None
+        values = [column.to_numpy() for column in table.itercolumns()]
+        return self._rows(values)
+
+    def _rows(self, values: list[Any]) -> Rows | None:
+        n = len(self._columns.names)
+        X = np.empty((len(values[0]), n))
+        for j, column in enumerate(values[:n]):
+            X[:, j] = column
+        y = None if self._columns.target is None else values[-1]
+        if np.isinf(X).any():
+            return None
+        if y is not None and self._columns.labels:
+            y = np.array([(label or "").strip() for label in y], dtype=object)
+            return None if "" in y else Rows(X, y, [])
+        return None if y is not None and not np.isfinite(y).all() else Rows(X, y, [])
+
+
+def _buffer(block: bytes) -> Any:
+    return require("pyarrow", "streams").py_buffer(block)

@@ -1,0 +1,1 @@
+"""The state file of a run: models, events and totals in SQLite."""

@@ -1,0 +1,427 @@
+"""The state store: models, source positions, events and rows to come, in one SQLite file.
+
+What belongs to one step of learning is committed in one transaction, so that a program that is killed at
+any moment goes on where the latest commit left it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from everlearn.errors import InputError, StateFileError
+from everlearn.persistence.model_file import dumps, loads
+from everlearn.streams.store.records import (
+    NAN,
+    BadRow,
+    Event,
+    InboxBatch,
+    Interval,
+    ModelEntry,
+    StoredBadRow,
+    StoredEvent,
+    now,
+    thinned,
+)
+from everlearn.streams.store.sqlite_file import StateFile
+
+MAX_INTERVALS = 4096
+MAX_EVENTS = 100_000
+MAX_BAD_ROWS = 10_000
+MAX_KEYS = 100_000
+_TRIM_EVERY = 1000  # ids between two looks at whether a table has grown too long
+_TEXT_LIMIT = 500
+_ENTRY = (
+    "SELECT m.name, m.version, m.kind, m.n_rows, m.columns, length(f.data), m.updated FROM model m JOIN model_file f "
+    "ON f.name = m.name"
+)
+_INTERVAL_FIELDS = ", ".join(Interval._fields)
+
+
+class Store:
+    """Several models by name in one file, each with its source position, events, history, bad rows and inbox.
+
+    Any thread may use it. Readers see the latest commit and never wait for a writer. The file stays bounded: of each
+    model the latest 100,000 events and 10,000 bad rows are kept, and a history of at most 4096 intervals.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; it is made if it is not there.
+    create : bool, default=True
+        Whether to make the file.
+
+    Raises
+    ------
+    StateFileError
+        The file is damaged, of another program, or of a newer version.
+    OSError
+        The disk is full or fails; nothing of the step was written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from everlearn import IncrementalGaussianMixture
+    >>> from everlearn.streams.store.store import Store
+    >>> model = IncrementalGaussianMixture().partial_fit([[1.0, 2.0], [2.0, 1.0]])
+    >>> with tempfile.TemporaryDirectory() as folder, Store(os.path.join(folder, "run.db")) as store:
+    ...     version = store.commit("machine", model, 0, position={"line": 2})
+    ...     again, position = store.load("machine"), store.position("machine")
+    >>> again.n_samples_seen_, position
+    (2, {'line': 2})
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._file = StateFile(path, create=create)
+        self.path = self._file.path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file for all threads."""
+        self._file.close()
+
+    # -- models -----------------------------------------------------------------------------------
+
+    def models(self) -> list[ModelEntry]:
+        """What is there, by name."""
+        return [self._entry(row) for row in self._file.query(f"{_ENTRY} ORDER BY m.name")]
+
+    def entry(self, name: str) -> ModelEntry | None:
+        """What is known of a model without loading it; None if there is none of this name."""
+        rows = self._file.query(f"{_ENTRY} WHERE m.name = ?", name)
+        return self._entry(rows[0]) if rows else None
+
+    def _entry(self, row: Sequence[Any]) -> ModelEntry:
+        name, version, kind, n_rows, columns, size, updated = row
+        return ModelEntry(name, version, kind, n_rows, self._file.plain(columns), size, updated)
+
+    def model_bytes(self, name: str) -> bytes:
+        """The contents of a model file."""
+        rows = self._file.query("SELECT data FROM model_file WHERE name = ?", name)
+        if not rows:
+            known = ", ".join(entry.name for entry in self.models()) or "none"
+            raise InputError(f"{self.path} holds no model {name!r}. It holds: {known[:300]}.")
+        data: bytes = rows[0][0]
+        return data
+
+    def load(self, name: str) -> Any:
+        """A model as it was at the latest commit."""
+        return loads(self.model_bytes(name), name=f"The model {name!r} in {self.path}")
+
+    def position(self, name: str) -> dict[str, Any] | None:
+        """Where the source of a model was at the latest commit; None at the beginning."""
+        rows = self._file.query("SELECT position FROM model WHERE name = ?", name)
+        return self._file.plain(rows[0][0]) if rows else None
+
+    def memory(self, name: str) -> dict[str, Any] | None:
+        """What the learner remembered beside the model at the latest commit; None if nothing."""
+        rows = self._file.query("SELECT memory FROM model WHERE name = ?", name)
+        return self._file.plain(rows[0][0]) if rows else None
+
+    def delete(self, name: str) -> None:
+        """Forget a model and all that belongs to it, its inbox included."""
+        with self._file.transaction() as connection:
+            for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "inbox_key", "total"):
+                connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        name: str,
+        model: Any,
+        version: int,
+        *,
+        position: dict[str, Any] | None = None,
+        events: Sequence[Event] = (),
+        intervals: Sequence[Interval] = (),
+        bad_rows: Sequence[BadRow] = (),
+        more: dict[str, int] | None = None,
+        memory: dict[str, Any] | None = None,
+        taken: int | None = None,
+    ) -> int:
+        """Write everything of one step, or nothing.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+        model : estimator
+            The model after the step.
+        version : int
+            The version that the step started from; 0 for a new model.
+        position : dict, optional
+            Where the source stands, as JSON values; by default as before.
+        events, intervals, bad_rows : sequences, optional
+            What is to be added.
+        more : dict, optional
+            What to add to the totals for events ("novelty") and bad rows ("bad: reason") that are not given.
+        memory : dict, optional
+            What the learner remembers beside the model, as JSON values; by default as before.
+        taken : int, optional
+            Batches of the inbox up to this id were learned, and leave it.
+
+        Returns
+        -------
+        int
+            The new version.
+
+        Raises
+        ------
+        StateFileError
+            The model has another version: somebody else learns it too.
+        """
+        _check_name(name)
+        data = dumps(model)
+        with self._file.transaction() as connection:
+            self._check_version(connection, name, version)
+            new = _count(connection, "", {"version": 1})["version"]
+            self._put_model(connection, name, model, new, {"position": position, "memory": memory})
+            connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data))
+            _add_events(connection, name, events)
+            _add_intervals(connection, name, intervals)
+            _add_bad_rows(connection, name, bad_rows)
+            _count(connection, name, _totals(events, intervals, bad_rows, more or {}))
+            if taken is not None:
+                connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
+        return new
+
+    def note(self, name: str, events: Sequence[Event]) -> None:
+        """Add events outside of a step: the model stays as it is."""
+        with self._file.transaction() as connection:
+            _add_events(connection, name, events)
+            _count(connection, name, _totals(events, (), (), {}))
+
+    def _check_version(self, connection: sqlite3.Connection, name: str, version: int) -> None:
+        row = connection.execute("SELECT version FROM model WHERE name = ?", (name,)).fetchone()
+        if (row[0] if row else 0) != version:
+            raise StateFileError(
+                f"The model {name!r} in {self.path} was changed by another program while this one was learning it. "
+                "Let one program learn a model, or give each its own name."
+            )
+
+    @staticmethod
+    def _put_model(connection: sqlite3.Connection, name: str, model: Any, version: int, plain: dict[str, Any]) -> None:
+        """Write the row of a model; a plain value that is None stays as it was."""
+        names = getattr(model, "feature_names_in_", None)
+        values = {
+            "name": name,
+            "version": version,
+            "kind": type(model).__name__,
+            "n_rows": int(model.n_samples_seen_) if model._is_started() else 0,
+            "columns": json.dumps(None if names is None else [str(column) for column in names]),
+            "updated": now(),
+            **{field: json.dumps(value, allow_nan=False) for field, value in plain.items()},
+        }
+        kept = ["name", *(field for field, value in plain.items() if value is None)]
+        fresh = ", ".join(f"{field} = excluded.{field}" for field in values if field not in kept)
+        connection.execute(
+            f"INSERT INTO model ({', '.join(values)}) VALUES ({', '.join(f':{field}' for field in values)}) "
+            f"ON CONFLICT (name) DO UPDATE SET {fresh}",
+            values,
+        )
+
+    # -- what happened ----------------------------------------------------------------------------
+
+    def events(
+        self, name: str, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int = 1000
+    ) -> list[StoredEvent]:
+        """Events with ids above `after`, oldest first."""
+        return self._events(name, "id > ?", after, kinds, f"ORDER BY id LIMIT {int(limit)}")
+
+    def latest_events(self, name: str, *, kinds: Iterable[str] | None = None, limit: int = 1000) -> list[StoredEvent]:
+        """The latest events, oldest first."""
+        return self._events(name, "id > ?", 0, kinds, f"ORDER BY id DESC LIMIT {int(limit)}")[::-1]
+
+    def _events(self, name: str, where: str, value: int, kinds: Iterable[str] | None, order: str) -> list[StoredEvent]:
+        chosen = [] if kinds is None else list(kinds)
+        if kinds is not None:
+            where += f" AND kind IN ({', '.join('?' * len(chosen))})"
+        rows = self._file.query(
+            f"SELECT id, time, row, kind, value, details FROM event WHERE name = ? AND {where} {order}",
+            name, value, *chosen,
+        )  # fmt: skip
+        return [StoredEvent._make((*row[:4], _float(row[4]), self._file.plain(row[5]))) for row in rows]
+
+    def history(self, name: str, *, limit: int = 1000) -> list[Interval]:
+        """The intervals of the whole run, oldest first, joined with their neighbours to at most `limit`."""
+        rows = self._file.query(f"SELECT {_INTERVAL_FIELDS} FROM interval WHERE name = ? ORDER BY id", name)
+        return thinned([_interval(row) for row in rows], limit)
+
+    def bad_rows(self, name: str, *, limit: int = 100) -> list[StoredBadRow]:
+        """The latest rows that could not be learned, oldest first."""
+        rows = self._file.query(
+            "SELECT id, time, place, reason, text FROM bad_row WHERE name = ? ORDER BY id DESC LIMIT ?", name, limit
+        )
+        return [StoredBadRow(*row) for row in reversed(rows)]
+
+    def totals(self, name: str) -> dict[str, int]:
+        """Counts over the whole run: "rows", events by kind, "bad rows" in all and by reason ("bad: ...")."""
+        return dict(self._file.query("SELECT what, n FROM total WHERE name = ?", name))
+
+    # -- inbox ------------------------------------------------------------------------------------
+
+    def put(self, batches: Sequence[tuple[str, ArrayLike]], *, keys: Sequence[str | None] | None = None) -> list[int]:
+        """Keep rows to be learned, durably when this returns; one flush of the disk for all of them.
+
+        Parameters
+        ----------
+        batches : sequence of (name, X)
+            Name of the model, and rows of shape (n, D).
+        keys : sequence of str or None, optional
+            A sender's own name for each batch. A batch whose key is among the latest 100,000 of its model was kept
+            before, and is not kept again.
+
+        Returns
+        -------
+        list of int
+            An id for each batch; later batches have larger ids, one that was kept before has its old one.
+        """
+        rows = [(_check_name(name), *_packed(X)) for name, X in batches]
+        with self._file.transaction() as connection:
+            return [
+                _put(connection, row, key)
+                for row, key in zip(rows, [None] * len(rows) if keys is None else keys, strict=True)
+            ]
+
+    def take(self, name: str, *, limit_rows: int = 4096) -> list[InboxBatch]:
+        """The oldest batches of a model: whole ones, until they have `limit_rows` rows or more.
+
+        They stay in the inbox until `commit` says that they were taken.
+        """
+        return list(self._oldest(name, limit_rows))
+
+    def _oldest(self, name: str, limit_rows: int) -> Iterator[InboxBatch]:
+        last, n = 0, 0
+        while n < limit_rows:
+            rows = self._file.query(
+                "SELECT id, n_rows, n_columns, data FROM inbox WHERE name = ? AND id > ? ORDER BY id LIMIT 64",
+                name,
+                last,
+            )
+            for last, *packed in rows:
+                yield InboxBatch(last, np.frombuffer(packed[2]).reshape(packed[0], packed[1]).copy())
+                n += packed[0]
+                if n >= limit_rows:
+                    return
+            if not rows:
+                return
+
+    def waiting(self, name: str) -> int:
+        """Number of rows in the inbox of a model."""
+        return int(self._file.query("SELECT coalesce(sum(n_rows), 0) FROM inbox WHERE name = ?", name)[0][0])
+
+
+def _check_name(name: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable():
+        raise InputError(f"The name of a model is a printable text of 1 to 200 characters; got {str(name)[:80]!r}.")
+    return name
+
+
+def _float(value: float | None) -> float:
+    return NAN if value is None else value
+
+
+def _interval(row: Sequence[Any]) -> Interval:
+    return Interval._make((*row[:4], *map(_float, row[4:8]), *row[8:]))
+
+
+def _packed(X: ArrayLike) -> tuple[int, int, bytes]:
+    rows = np.ascontiguousarray(X, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise InputError(f"A batch of the inbox has rows and columns; got an array of shape {rows.shape}.")
+    return rows.shape[0], rows.shape[1], rows.tobytes()
+
+
+def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: str | None) -> int:
+    name = row[0]
+    known = connection.execute("SELECT id FROM inbox_key WHERE name = ? AND key = ?", (name, key)).fetchone()
+    if known:
+        return int(known[0])
+    sql = "INSERT INTO inbox (name, n_rows, n_columns, data) VALUES (?, ?, ?, ?)"
+    number = int(connection.execute(sql, row).lastrowid or 0)
+    if key is not None:
+        connection.execute("INSERT INTO inbox_key VALUES (?, ?, ?)", (name, key, number))
+        _trim(connection, "inbox_key", name, number, MAX_KEYS)
+    return number
+
+
+def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Event]) -> None:
+    for event in events:
+        details = json.dumps(event.details or {}, allow_nan=False)
+        value = None if math.isnan(event.value) else float(event.value)
+        when = now() if event.time is None else event.time
+        last = connection.execute(
+            "INSERT INTO event (name, time, row, kind, value, details) VALUES (?, ?, ?, ?, ?, ?)",
+            (name, when, int(event.row), event.kind, value, details),
+        ).lastrowid
+        _trim(connection, "event", name, last, MAX_EVENTS)
+
+
+def _add_bad_rows(connection: sqlite3.Connection, name: str, bad_rows: Sequence[BadRow]) -> None:
+    for row in bad_rows[-MAX_BAD_ROWS:]:
+        last = connection.execute(
+            "INSERT INTO bad_row (name, time, place, reason, text) VALUES (?, ?, ?, ?, ?)",
+            (name, now(), row.place, row.reason, row.text[:_TEXT_LIMIT]),
+        ).lastrowid
+        _trim(connection, "bad_row", name, last, MAX_BAD_ROWS)
+
+
+def _trim(connection: sqlite3.Connection, table: str, name: str, last: int | None, limit: int) -> None:
+    """Now and then, delete all but the latest `limit` rows of a model."""
+    if last and last % _TRIM_EVERY == 0:
+        connection.execute(
+            f"DELETE FROM {table} WHERE name = ?1 AND id <= "
+            f"(SELECT id FROM {table} WHERE name = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+            (name, limit),
+        )
+
+
+def _add_intervals(connection: sqlite3.Connection, name: str, intervals: Sequence[Interval]) -> None:
+    if not intervals:
+        return
+    _insert_intervals(connection, name, intervals)
+    n = connection.execute("SELECT count(*) FROM interval WHERE name = ?", (name,)).fetchone()[0]
+    if n > MAX_INTERVALS:
+        sql = f"SELECT {_INTERVAL_FIELDS} FROM interval WHERE name = ? ORDER BY id"
+        kept = thinned([_interval(row) for row in connection.execute(sql, (name,))], MAX_INTERVALS // 2)
+        connection.execute("DELETE FROM interval WHERE name = ?", (name,))
+        _insert_intervals(connection, name, kept)
+
+
+def _insert_intervals(connection: sqlite3.Connection, name: str, intervals: Sequence[Interval]) -> None:
+    marks = ", ".join("?" * len(Interval._fields))
+    connection.executemany(
+        f"INSERT INTO interval (name, {_INTERVAL_FIELDS}) VALUES (?, {marks})",
+        [(name, *(None if value != value else value for value in interval)) for interval in intervals],
+    )
+
+
+def _totals(
+    events: Sequence[Event], intervals: Sequence[Interval], bad_rows: Sequence[BadRow], more: dict[str, int]
+) -> dict[str, int]:
+    totals = Counter(event.kind for event in events)
+    totals.update(f"bad: {row.reason}" for row in bad_rows)
+    totals.update(more)
+    totals["rows"] += sum(interval.n_rows for interval in intervals)
+    totals["bad rows"] += sum(n for what, n in totals.items() if what.startswith("bad: "))
+    return {what: n for what, n in totals.items() if n}
+
+
+def _count(connection: sqlite3.Connection, name: str, totals: dict[str, int]) -> dict[str, int]:
+    """Add to the totals of a model; returns the new ones."""
+    sql = "INSERT INTO total VALUES (?, ?, ?) ON CONFLICT (name, what) DO UPDATE SET n = n + excluded.n RETURNING n"
+    return {what: connection.execute(sql, (name, what, n)).fetchone()[0] for what, n in totals.items()}

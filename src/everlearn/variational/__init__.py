@@ -1,0 +1,1 @@
+"""On-line variational Bayes with adaptive forgetting."""

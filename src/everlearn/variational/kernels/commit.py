@@ -1,0 +1,154 @@
+"""On-line variational Bayes for PPCA, one model: what learning a planned row changes."""
+
+import math
+
+import numpy as np
+
+from everlearn.gaussian.kernels.ppca import copy_matrix, copy_vector
+from everlearn.linalg.compile import kernel
+from everlearn.variational.kernels.posterior import (
+    C_NEW,
+    COLUMN,
+    GAIN_TOLERANCE,
+    K_NEW,
+    K_NEW_INV,
+    NOISE,
+    ROW,
+    S_Y,
+    SCALE,
+    SHIFT,
+    Y_BAR,
+)
+
+
+@kernel
+def new_axes(K, m, shift, scale):
+    """The affine change of the latent variables that gives them mean zero and unit second moment."""
+    N = K[m, m]
+    for i in range(m):
+        shift[i] = K[i, m] / N
+        scale[i] = math.sqrt(max(K[i, i] / N - shift[i] * shift[i], 1e-12))
+
+
+@kernel
+def change_axes(A, m, shift, scale):
+    """A <- T^-1 A T^-T for y = shift + scale y'."""
+    p = A.shape[0]
+    for i in range(m):
+        for j in range(p):
+            A[i, j] = (A[i, j] - shift[i] * A[m, j]) / scale[i]
+    for i in range(m):
+        for j in range(p):
+            A[j, i] = (A[j, i] - shift[i] * A[j, m]) / scale[i]
+
+
+@kernel
+def change_inverse(A, m, shift, scale):
+    """A^-1 <- T'A^-1 T for y = shift + scale y', given the inverse."""
+    p = A.shape[0]
+    for i in range(p):
+        for j in range(m):
+            A[i, m] += A[i, j] * shift[j]
+            A[i, j] *= scale[j]
+    for j in range(p):
+        for i in range(m):
+            A[m, j] += A[i, j] * shift[i]
+            A[i, j] *= scale[i]
+
+
+@kernel
+def change_loadings(B, lam, ybar, x, shift, scale):
+    """B <- T^-1 (lam B + ybar x') in one pass."""
+    p, n = B.shape
+    m = p - 1
+    for c in range(m):
+        f, g, h = lam / scale[c], -lam * shift[c] / scale[c], (ybar[c] - shift[c]) / scale[c]
+        for i in range(n):
+            B[c, i] = f * B[c, i] + g * B[m, i] + h * x[i]
+    for i in range(n):
+        B[m, i] = lam * B[m, i] + x[i]
+
+
+@kernel
+def slow_columns(x, gaps, seen, N, p, filled):
+    """Columns that a row does not observe, or that earlier rows observed less often, with their gains.
+
+    A column's posterior has precision K n_i/N for the n_i rows that observed it, so that its gain is larger by
+    (N + p)/(n_i + p). A gap teaches nothing: gain 0, and `filled` is NaN there.
+    """
+    n = len(x)
+    copy_vector(x, filled)
+    for i in gaps:
+        filled[i] = np.nan
+    columns, gains = np.empty(n, dtype=np.int64), np.empty(n)
+    count = 0
+    for i in range(n):
+        gain = 0.0 if np.isnan(filled[i]) else (N + p) / (seen[i] + p)
+        if abs(gain - 1.0) > GAIN_TOLERANCE:
+            columns[count], gains[count] = i, gain
+            count += 1
+    return columns[:count], gains
+
+
+@kernel
+def change_column(x, b, gain, lam, K_inv, P, V, e, fast):
+    """e = (gain - 1) R_i for one column b of B, and its share in C'; returns x_i or what stands for it."""
+    S, C_new, ybar, mean = P[S_Y], P[C_NEW], V[Y_BAR], V[ROW]
+    p = len(b)
+    fit = 0.0
+    for c in range(p):
+        mean[c] = 0.0
+        for d in range(p):
+            mean[c] += K_inv[c, d] * b[d]
+        fit += mean[c] * ybar[c]
+    if np.isnan(x):
+        x = fit
+    for c in range(p):
+        R = (x - fit) * ybar[c]
+        for d in range(p):
+            R -= S[c, d] * mean[d]
+        e[c] = (gain - 1.0) * R
+        fast[c] = lam * b[c] + x * ybar[c]
+    for c in range(p):
+        for d in range(p):
+            C_new[c, d] += fast[c] * e[d] + e[c] * fast[d] + e[c] * e[d]
+    return x
+
+
+@kernel
+def commit_with_gaps(x, gaps, B, K_inv, seen, lam, P, V, filled):
+    """Learn a row where columns differ in how often they are observed."""
+    p, n = B.shape
+    m = p - 1
+    for i in range(n):
+        seen[i] = lam * seen[i] + 1.0
+    for i in gaps:
+        seen[i] -= 1.0
+    columns, gains = slow_columns(x, gaps, seen, P[K_NEW, m, m], p, filled)
+    E, shift, scale = np.empty((len(columns), p)), V[SHIFT], V[SCALE]
+    for k in range(len(columns)):
+        i = columns[k]
+        filled[i] = change_column(filled[i], B[:, i], gains[k], lam, K_inv, P, V, E[k], V[COLUMN])
+    change_loadings(B, lam, V[Y_BAR], filled, shift, scale)
+    for k in range(len(columns)):
+        for c in range(m):
+            B[c, columns[k]] += (E[k, c] - shift[c] * E[k, m]) / scale[c]
+        B[m, columns[k]] += E[k, m]
+
+
+@kernel
+def commit(x, gaps, B, K, C, K_inv, seen, noise, lam, gappy, P, V, filled):
+    """Carry out a plan, and bring the latent axes back to mean zero and unit second moment."""
+    m = B.shape[0] - 1
+    new_axes(P[K_NEW], m, V[SHIFT], V[SCALE])
+    if gappy:
+        commit_with_gaps(x, gaps, B, K_inv, seen, lam, P, V, filled)
+    else:
+        change_loadings(B, lam, V[Y_BAR], x, V[SHIFT], V[SCALE])
+    change_axes(P[K_NEW], m, V[SHIFT], V[SCALE])
+    change_axes(P[C_NEW], m, V[SHIFT], V[SCALE])
+    change_inverse(P[K_NEW_INV], m, V[SHIFT], V[SCALE])
+    copy_matrix(P[K_NEW], K)
+    copy_matrix(P[C_NEW], C)
+    copy_matrix(P[K_NEW_INV], K_inv)
+    noise[0], noise[1] = V[NOISE, 0], V[NOISE, 1]

@@ -1,0 +1,162 @@
+"""The laws of merging, for every estimator: order, bracketing, the empty model, untouched arguments, refusals."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import everlearn
+from everlearn import (
+    IncrementalGaussianMixture,
+    IncrementalGaussianMixtureClassifier,
+    IncrementalGaussianMixtureRegressor,
+    OnlinePPCA,
+    VariationalPPCA,
+)
+from everlearn.errors import InputError, MergeError
+from everlearn.persistence.model_file import dumps
+
+seeds = st.integers(0, 10**6)
+sizes = st.lists(st.integers(1, 150), min_size=2, max_size=4)
+
+MODELS = {
+    "mixture": lambda: IncrementalGaussianMixture(warmup=30),
+    "mixture, one component": lambda: IncrementalGaussianMixture(beta=0.0, scale=1.0),
+    "mixture, second look": lambda: IncrementalGaussianMixture(second_look=True, warmup=30),
+    "classifier": lambda: IncrementalGaussianMixtureClassifier(),
+    "joint classifier": lambda: IncrementalGaussianMixtureClassifier(strategy="joint"),
+    "regressor": lambda: IncrementalGaussianMixtureRegressor(),
+    "PPCA": lambda: OnlinePPCA(2),
+    "variational PPCA": lambda: VariationalPPCA(2),
+    "variational PPCA that forgets nothing": lambda: VariationalPPCA(2, forgetting=None),
+}
+every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def stream(rng, n):
+    """Rows of three groups in four columns, and the group of each."""
+    group = rng.integers(3, size=n)
+    mixing = np.array([[1.0, 0.5, 0.0, 0.2], [0.0, 1.0, 0.5, -0.3], [0.3, 0.0, 0.2, 0.5], [0.0, 0.0, 0.1, 0.4]])
+    return rng.normal(size=(n, 4)) @ mixing + 4.0 * group[:, None], group
+
+
+def learned(make, X, y):
+    return make().partial_fit(X, y)
+
+
+def parts_of(make, rng, sizes):
+    X, y = stream(rng, sum(sizes))
+    cuts = np.cumsum(sizes)[:-1]
+    return [learned(make, *part) for part in zip(np.split(X, cuts), np.split(y, cuts), strict=True)], X
+
+
+def answers(model, X):
+    """What the model says about rows."""
+    if isinstance(model, IncrementalGaussianMixtureClassifier):
+        return model.predict_proba(X)
+    return model.predict(X) if isinstance(model, IncrementalGaussianMixtureRegressor) else model.score_samples(X)
+
+
+@every_model
+@given(seed=seeds, sizes=sizes, weighted=st.booleans())
+def test_order_makes_no_difference_and_arguments_stay(make, seed, sizes, weighted):
+    rng = np.random.default_rng(seed)
+    models, X = parts_of(make, rng, sizes)
+    before = [dumps(model) for model in models]
+    order = rng.permutation(len(models))
+    weights = rng.uniform(0.5, 2.0, len(models)) if weighted else None
+    one = everlearn.merge(models, weights=weights)
+    other = everlearn.merge([models[i] for i in order], weights=weights[order] if weighted else None)
+    np.testing.assert_allclose(answers(one, X), answers(other, X), rtol=1e-6, atol=1e-6)
+    assert one.n_samples_seen_ == other.n_samples_seen_ == sum(sizes)
+    one.partial_fit(*stream(rng, 20))
+    assert [dumps(model) for model in models] == before
+
+
+@every_model
+@given(seed=seeds, n=st.integers(1, 300))
+def test_a_fresh_model_is_the_identity(make, seed, n):
+    model = learned(make, *stream(np.random.default_rng(seed), n))
+    for merged in (model + make(), make() + model, everlearn.merge([make(), model, make()]), everlearn.merge([model])):
+        assert dumps(merged) == dumps(model)
+
+
+@every_model
+@given(seed=seeds)
+@settings(max_examples=5)
+def test_bracketing_makes_little_difference(make, seed):
+    """Not exact where components are merged: at most 0.25 nats, or a quarter of a probability or target, a row."""
+    rng = np.random.default_rng(seed)
+    (a, b, c), _ = parts_of(make, rng, [400, 300, 350])
+    rows, _ = stream(rng, 300)
+    left, right, flat = (answers(model, rows) for model in ((a + b) + c, a + (b + c), everlearn.merge([a, b, c])))
+    for other in (right, flat):
+        assert np.abs(np.mean(left - other, axis=0)).max() < 0.25
+        assert np.median(np.abs(left - other)) < 0.25
+
+
+@every_model
+def test_a_merged_model_is_a_value_like_any_other(make, tmp_path):
+    rng = np.random.default_rng(0)
+    (a, b), X = parts_of(make, rng, [300, 200])
+    merged = a + b
+    merged.save(tmp_path / "merged.evl")
+    loaded = everlearn.load(tmp_path / "merged.evl")
+    more = stream(rng, 50)
+    np.testing.assert_array_equal(answers(merged, X), answers(loaded, X))
+    assert dumps(merged.partial_fit(*more)) == dumps(loaded.partial_fit(*more))
+
+
+@every_model
+def test_what_cannot_be_merged_is_refused(make):
+    rng = np.random.default_rng(0)
+    X, y = stream(rng, 300)
+    model = learned(make, X, y)
+    before = dumps(model)
+    names = list("abcd")
+    cases = [
+        (learned(make, X[:, :3], y), "4 and 3 columns"),
+        (learned(make, pd.DataFrame(X, columns=names), y), "column names"),
+        (Stranger(), "cannot be merged with"),
+    ]
+    for other, message in cases:
+        with pytest.raises(MergeError, match=message):
+            model.merge(other)
+    left, right = (learned(make, pd.DataFrame(X, columns=c), y) for c in (names, names[::-1]))
+    with pytest.raises(MergeError, match="a, b, c, d and d, c, b, a"):
+        left + right
+    for weights in (1.0, [1.0], [1.0, 0.0], [1.0, np.nan], [1.0, 2.0, 3.0]):
+        with pytest.raises(InputError, match="weight"):
+            model.merge(model, weights=weights)
+    with pytest.raises(MergeError, match="method="):
+        model.merge(model, method="average")
+    assert dumps(model) == before
+
+
+class Stranger(everlearn.OnlinePPCA):
+    """A model of another class."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (IncrementalGaussianMixture(), IncrementalGaussianMixture(beta=0.1), "beta=0.5 and beta=0.1"),
+        (IncrementalGaussianMixture(scale=1.0), IncrementalGaussianMixture(scale=[1.0, 1, 1, 2]), "scale="),
+        (OnlinePPCA(2), OnlinePPCA(3), "n_components=2 and n_components=3"),
+        (VariationalPPCA(2), VariationalPPCA(2, forgetting=0.9), "forgetting="),
+        (
+            IncrementalGaussianMixtureClassifier(),
+            IncrementalGaussianMixtureClassifier(strategy="joint"),
+            "strategy=",
+        ),
+        (IncrementalGaussianMixtureRegressor(), IncrementalGaussianMixtureRegressor(delta=0.3), "delta="),
+    ],
+)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_other_parameters_are_refused(one, other, message, fresh):
+    X, y = stream(np.random.default_rng(0), 100)
+    one.partial_fit(X, y)
+    other = other if fresh else other.partial_fit(X, y)
+    with pytest.raises(MergeError, match=message):
+        one + other

@@ -1,0 +1,149 @@
+"""The demonstration stream is what it says, and a model can be told from the truth by its report."""
+
+import numpy as np
+import pytest
+
+from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_stream
+from everlearn.errors import InputError
+from everlearn.gaussian.mixture import Mixture, impute
+from everlearn.reporting.demo_report import DemoReport
+from everlearn.streams.prequential import Foresight
+
+
+def whole(*arguments, **options):
+    batches = list(demo_stream(*arguments, **options))
+    return DemoBatch(*(np.concatenate(field) for field in zip(*batches, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def stream():
+    return whole(8000)
+
+
+def test_length_and_shape():
+    sizes = [len(batch.X) for batch in demo_stream(1234, batch_rows=500)]
+    assert sizes == [500, 500, 234]
+    assert whole(1234).X.shape == (1234, len(COLUMNS))
+
+
+def test_the_seed_is_all():
+    for a, b in zip(whole(2000, seed=3), whole(2000, seed=3), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(whole(2000, seed=3).complete, whole(2000, seed=4).complete)
+
+
+def test_batches_do_not_matter():
+    for a, b in zip(whole(2000, batch_rows=7), whole(2000, batch_rows=1999), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gaps_hide_the_truth_and_nothing_else(stream):
+    gaps = np.isnan(stream.X)
+    assert 0.01 < gaps.mean() < 0.05
+    assert np.isfinite(stream.complete).all()
+    np.testing.assert_array_equal(stream.X[~gaps], stream.complete[~gaps])
+
+
+def test_wear_is_new_in_the_last_third(stream):
+    worn = stream.regime == REGIMES.index("worn")
+    assert not worn[:5600].any()
+    assert worn[5600:].sum() > 200
+    assert set(stream.regime[:5600]) == {0, 1, 2}
+
+
+def test_physics(stream):
+    """Power is speed times torque unless the belt slips; vibration shows wear."""
+    rpm, torque, power, current, _, vibration = stream.complete.T
+    slips = stream.fault == FAULTS.index("belt slips")
+    ratio = power / (rpm * torque * 2 * np.pi / 60_000)
+    assert np.abs(ratio[~slips] - 1).max() < 0.1
+    assert ratio[slips].max() < 0.75
+    assert np.abs(current - 1 - 1.6 * power)[stream.fault == 0].max() < 1
+    healthy = stream.fault == 0
+    worn = stream.regime == REGIMES.index("worn")
+    assert vibration[worn & healthy].min() > vibration[(stream.regime == 1) & healthy].max()
+
+
+def test_each_value_of_a_slipping_belt_is_usual(stream):
+    slips, healthy = stream.fault == FAULTS.index("belt slips"), stream.fault == 0
+    assert slips.sum() > 5
+    assert (stream.complete[slips] <= stream.complete[healthy].max(axis=0)).all()
+
+
+@pytest.mark.parametrize("option", ["n_rows", "batch_rows"])
+def test_sizes_are_positive(option):
+    with pytest.raises(InputError, match=f"{option} must be at least 1; got 0"):
+        next(demo_stream(**{option: 0}))
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+class Truthful:
+    """A mixture of one component that knows the mean and covariance of the complete rows."""
+
+    def __init__(self, rows):
+        self.mixture = Mixture(np.ones(1), rows.mean(axis=0)[None], np.cov(rows.T)[None])
+
+    def impute(self, X):
+        return impute(X, self.mixture).mean
+
+
+def reported(alarm, changes=()):
+    report, row = DemoReport(), 0
+    for batch in demo_stream(8000, batch_rows=250):
+        rows = [change for change in changes if row <= change < row + 250]
+        report.add(batch, Foresight(-batch.regime.astype(float), alarm(batch), rows))
+        row += 250
+    return report
+
+
+def starts(values):
+    """Rows at which a new value begins."""
+    return np.flatnonzero(np.diff(values, prepend=values[0]))
+
+
+def test_perfect_alarms(stream):
+    report = reported(lambda batch: batch.fault > 0)
+    rows = starts(stream.fault)
+    counts = np.bincount(stream.fault[rows[rows >= 1000]], minlength=len(FAULTS))
+    assert [(fault.n_faults, fault.n_found) for fault in report.faults()] == [(n, n) for n in counts[1:]]
+    assert counts[1:].min() > 0
+    assert sum(report.alarms()) == 0
+
+
+def test_no_alarms():
+    report = reported(lambda batch: np.zeros(len(batch.X), dtype=bool))
+    assert [fault.n_found for fault in report.faults()] == [0, 0, 0]
+
+
+def test_constant_alarms(stream):
+    """Alarms without a fault add up to the rows without one, and each has its reason."""
+    alarms = reported(lambda batch: np.ones(len(batch.X), dtype=bool)).alarms()
+    assert sum(alarms) == (stream.fault[1000:] == 0).sum()
+    assert 250 < alarms.new_regime <= 300 * len(REGIMES)
+    assert 25 * 20 < alarms.after_switch <= 25 * len(starts(stream.regime))
+
+
+def test_changes_are_matched_with_switches(stream):
+    switches = starts(stream.regime)
+    quiet = [row for row in range(8000) if row - max([0, *switches[switches <= row]]) >= 25]
+    found = [*(switches[:10] + 3), *(switches[:5] + 4), *quiet[:7]]
+    changes = reported(lambda batch: batch.fault > 0, found).changes()
+    assert changes == (len(switches), 10, 7)
+
+
+def test_regimes_are_described(stream):
+    results = reported(lambda batch: batch.fault > 0).regimes()
+    for r, result in enumerate(results):
+        rows = np.flatnonzero(stream.regime == r)
+        assert (result.n_rows, result.first_row) == (len(rows), rows[0])
+        assert result.first == result.last == -r
+
+
+def test_gaps_are_filled_against_the_truth(stream):
+    """A Gaussian that knows the columns' covariance fills power far better than its mean does."""
+    results = {gap.column: gap for gap in reported(lambda batch: batch.fault > 0).gaps(Truthful(stream.complete))}
+    latest = np.isnan(stream.X[-2000:]) & (stream.fault[-2000:] == 0)[:, None]
+    assert [gap.n_gaps for gap in results.values()] == latest.sum(axis=0).tolist()
+    assert results["power"].error < 0.3 * results["power"].error_of_mean

@@ -1,0 +1,171 @@
+"""Items side by side: the findings of a single process, what runs alone, and how everything ends."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from everlearn.errors import InputError
+from everlearn.experiments.papers import Findings, Item, choose, read
+from everlearn.experiments.papers.pool import LostProcessError, Plan, Settings, duration, plan, run
+
+
+def where(context):
+    return Findings(f"{os.getpid()}", [])
+
+
+def count(context):
+    for _ in context.track(range(3), "steps"):
+        pass
+    return where(context)
+
+
+def wait(context):
+    time.sleep(60.0)
+    return where(context)
+
+
+def refuse(context):
+    raise InputError("This cannot be.")
+
+
+def crash(context):
+    os._exit(3)
+
+
+def fail_unspeakably(context):
+    class Local(Exception):
+        pass
+
+    raise Local
+
+
+def item(name, run, *, paper="nat-oem", seconds=1.0, alone=False):
+    return Item(paper, name, name, (seconds, seconds), run, alone)
+
+
+def findings(planned, settings=None):
+    """What a plan finds, by item and in the order in which it came."""
+    found = {}
+    run(planned, settings or Settings(), lambda item, section: found.update({item.key: section}), lambda *_: None)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    assert multiprocessing.active_children() == []
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def test_papers_stay_together_and_are_dealt_evenly():
+    items = [
+        item(f"{p}{i}", where, paper=p, seconds=s) for p, s in zip("abcd", (5, 3, 2, 1), strict=True) for i in "12"
+    ]
+    planned = plan(items, Settings(), processes=2)
+    assert [[i.name for i in share] for share in planned.shares] == [["a1", "a2", "d1", "d2"], ["b1", "b2", "c1", "c2"]]
+    assert duration(planned, Settings()) == 12.0
+
+
+def test_what_measures_times_is_planned_alone():
+    planned = plan(choose(), Settings(quick=True), processes=2)
+    assert [i.key for i in planned.alone] == ["figmn:table4", "figmn:fig1", "figmn:clustering", "figmn:mnist"]
+    assert not any(i.alone for share in planned.shares for i in share)
+    assert sum(map(len, planned.shares)) + len(planned.alone) == len(choose())
+
+
+@pytest.mark.parametrize("keys", [["online-vb"], ["figmn:table4"], []])
+def test_one_paper_needs_no_processes(keys):
+    items = choose(keys) if keys else []
+    assert len(plan(items, Settings(), processes=4).shares) == (keys == ["online-vb"])
+    assert len(plan(choose(), Settings(), processes=1).shares) == 1
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def test_processes_find_what_one_finds(monkeypatch, tmp_path):
+    monkeypatch.delenv("EVERLEARN_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    items = choose(["figmn:table1", "online-vb:fig4", "online-vb:fig5", "continual:ridgeline", "continual:disjoint"])
+    settings = Settings(quick=True, seed=3)
+
+    def plain(sections):
+        return {
+            key: {k: v for k, v in section.items() if "seconds" not in k} for key, section in sorted(sections.items())
+        }
+
+    apart, here = (findings(plan(items, settings, processes=n), settings) for n in (3, 1))
+    assert plain(apart) == plain(here)
+    assert apart["continual:disjoint"]["verdict"] == "skipped"
+
+
+def test_times_are_measured_here_when_all_else_is_done():
+    items = [item("t", where, alone=True), item("a", where), item("b", where, paper="figmn")]
+    found = findings(plan(items, Settings(), processes=2))
+    assert list(found)[-1] == "nat-oem:t"
+    pids = [int(section["about"]) for section in found.values()]
+    assert pids[-1] == os.getpid()
+    assert len(set(pids)) == 3
+
+
+def test_progress_of_every_process_is_told():
+    told = []
+    items = [item("a", count), item("b", count, paper="figmn")]
+    run(plan(items, Settings(), processes=2), Settings(), lambda *_: None, lambda *what: told.append(what))
+    for one in items:
+        steps = [(0, 1, ""), *((done, 3, "steps") for done in range(4))]
+        assert [what[1:] for what in told if what[0] == one] == steps
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        (refuse, InputError, "This cannot be"),
+        (crash, LostProcessError, "status 3.*--resume"),
+        (fail_unspeakably, LostProcessError, "status 1"),
+    ],
+)
+def test_an_error_ends_everything_and_keeps_what_was_found(bad, error, message):
+    found = []
+    shares = [[item("a", where), item("b", bad)], [item("c", wait, paper="figmn")]]
+    start = time.monotonic()
+    with pytest.raises(error, match=message):
+        run(Plan(shares, [item("d", where)]), Settings(), lambda i, _: found.append(i.name), lambda *_: None)
+    assert found == ["a"]
+    assert time.monotonic() - start < 50.0
+
+
+def test_an_interrupt_ends_the_processes_at_once():
+    def interrupt(item, section):
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(Plan([[item("a", where)], [item("b", wait)]], []), Settings(), interrupt, lambda *_: None)
+    assert time.monotonic() - start < 50.0
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="signals to a group of processes are POSIX")
+def test_ctrl_c_leaves_what_was_done(tmp_path):
+    # A full run of nat-oem:fig1 takes far longer than online-vb:fig4.
+    command = [sys.executable, "-m", "everlearn.cli", "reproduce", "online-vb:fig4", "nat-oem:fig1"]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True) as program:
+        results = tmp_path / "reproduction.json"
+        deadline = time.monotonic() + 60.0
+        while not results.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.killpg(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=30)  # ends when no process holds the pipe any more
+    assert program.returncode == 1
+    assert "Traceback" not in said
+    assert list(read(results)["sections"]) == ["online-vb:fig4"]

@@ -1,0 +1,123 @@
+"""Winners, the summary, the two forms of the report, and the command."""
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from everlearn import cli
+from everlearn.errors import InputError
+from everlearn.experiments.peers import Report, compare, context_for, tasks
+from everlearn.experiments.peers.adapter import Contender
+from everlearn.experiments.peers.everlearn_models import FIRST
+from everlearn.experiments.peers.report import html, markdown
+from everlearn.experiments.peers.table import Measure, Row, Table
+
+FAST = Measure("fast", "rows", "high", ".0f", headline="rows a second")
+NEAR = Measure("near", "inside", "near", ".1f", 90.0, "inside, %", difference=True)
+
+
+def row(name, package, fast, near, **more):
+    return Row(Contender(name, package, lambda: None, **more), {"fast": fast, "near": near}, why="<why>")
+
+
+@pytest.fixture
+def table():
+    rows = [
+        row(FIRST, "everlearn", 100.0, 80.0),
+        row("Other", "river", 50.0, 91.0),
+        row("Same", "gmr", 100.4, "failed"),
+        row("always", "everlearn", 999.0, 90.0, baseline=True),
+    ]
+    return Table("toy", "Toy", "About it.", [FAST, NEAR], rows)
+
+
+def test_winners(table):
+    assert [table.wins(FAST, r) for r in table.rows] == [True, False, True, False]  # the same figure, the same prize
+    assert [table.wins(NEAR, r) for r in table.rows] == [False, True, False, False]
+
+
+def test_summary_says_where_a_peer_is_better(table):
+    report = Report([table], "everlearn bench", "here")
+    fast, near = report.headlines
+    assert fast.cells() == ("rows a second", "100", "100 (gmr Same)", "1.00 ×")
+    assert near.cells() == ("inside, %", "80.0", "91.0 (river Other)", "-11.00")
+    assert report.verdict() == "A peer is better at: rows a second; inside, %."
+    assert Report([], "", "").verdict() == "No peer was measured."
+
+
+def test_a_line_that_we_cannot_win_stays_in_the_summary(table):
+    ours = table.rows[0]
+    failed = ours._replace(values={"fast": "failed"})
+    barred = ours._replace(values={"fast": 999.0, "near": 90.0}, comparable=lambda key, values: False)
+    for row, shown in ((failed, ("failed", "")), (barred, ("999", "9.95 ×"))):
+        report = Report([table._replace(rows=[row, *table.rows[1:]])], "", "")
+        assert [line.we_win for line in report.headlines] == [False, False]
+        assert report.headlines[0].cells()[1::2] == shown
+
+
+def test_forms(table):
+    report = Report([table], "everlearn bench --only <toy>", "by <us>")
+    text, page = markdown(report), html(report)
+    assert "| everlearn IncrementalGaussianMixture | **100** | 80.0 |" in text
+    assert "| inside, % | 80.0 | **91.0 (river Other)** | -11.00 |" in text
+    assert "`everlearn bench --only <toy>`" in text
+    assert "<td><b>91.0</b></td>" in page
+    assert "by &lt;us&gt;" in page
+    assert "&lt;why&gt;" in page
+    assert "<why>" not in page
+
+
+def test_names_choose_columns_and_packages():
+    assert {task.column.NAME for task in tasks(["speed", "change"])} == {"speed", "change"}
+    packages = {task.contender.package for task in tasks(["conditional", "gmr"])}
+    assert packages == {"everlearn", "gmr"}
+    assert {task.contender.package for task in tasks()} == {"everlearn", "sklearn", "river", "gmr", "pomegranate"}
+    with pytest.raises(InputError, match="'sped'; names are speed, density"):
+        tasks(["sped"])
+
+
+@pytest.mark.parametrize("column", ["speed", "density", "missing", "conditional", "anomaly", "change"])
+def test_installed_peers_give_figures(column, shared_data, monkeypatch):
+    """A slip in how a peer is used would read as its failure."""
+    pytest.importorskip("river")
+    monkeypatch.setenv("EVERLEARN_DATA", str(shared_data))
+    monkeypatch.setattr("everlearn.experiments.peers.speed.PATIENCE", 0.05)
+    slow = {"KSWIN", "CluStream", "LODA"} if column != "speed" else {"CluStream"}
+    todo = [t for t in tasks([column, "scikit-learn", "river", "gmr"]) if t.contender.name not in slow]
+    (found,) = compare(todo, context_for(quick=True, rows=1000))
+    failed = {r.contender.name for r in found.rows if "failed" in r.values.values() or "no" in r.values.values()}
+    expected = {
+        "missing": {"GaussianMixture", "BayesianGaussianMixture", "IncrementalPCA", "GMM"},
+        "anomaly": {"OnlinePPCA", "VariationalPPCA"},  # of a single column
+    }
+    assert failed == expected.get(column, set())
+
+
+def test_the_command(tmp_path, monkeypatch):
+    pytest.importorskip("gmr")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["bench", "--quick", "--rows", "1000", "--only", "conditional,gmr", "--out", "r.md", "--out", "r.html"]
+    monkeypatch.setattr(sys, "argv", ["everlearn", *arguments])
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "Conditional prediction" in result.output
+    text = (tmp_path / "r.md").read_text()
+    assert f"Made by `everlearn {' '.join(arguments)}`" in text
+    assert "| gmr GMM.condition (batch) | " in text
+    assert "<h2>Conditional prediction</h2>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--out", "report.txt"], "ends in .html or .md"),
+        (["--out", "nowhere/report.md"], "no folder"),
+        (["--only", "sped"], "nothing to measure by the name 'sped'"),
+    ],
+)
+def test_the_command_says_what_is_wrong_before_it_measures(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.main, ["bench", *arguments])
+    assert result.exit_code == 1
+    assert words in result.output

@@ -1,0 +1,91 @@
+"""Page and Hinkley's test: its twin, and what it must and must not signal."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from everlearn.errors import InputError
+from everlearn.monitoring import page_hinkley as change
+from everlearn.monitoring.page_hinkley import ChangeState, PageHinkley
+
+
+@given(seed=st.integers(0, 10**6), jump=st.sampled_from([0.0, -1.0, -3.0]), drift=st.sampled_from([0.0, 0.25]))
+def test_equals_its_twin(seed, jump, drift):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_t(3, size=200)
+    values[100:] += jump
+    detector = PageHinkley(drift=drift, threshold=6.0, min_rows=20, limit=3.0)
+    _, fired = change.detect(detector, ChangeState(), values)
+    assert list(np.flatnonzero(fired)) == naive.page_hinkley(values, drift, 6.0, 20, 3.0)
+
+
+@given(cut=st.integers(0, 300))
+def test_any_split_gives_the_same_signals(cut):
+    values = np.random.default_rng(1).normal(size=300)
+    values[150:] -= 2.0
+    detector = PageHinkley()
+    whole, fired = change.detect(detector, ChangeState(), values)
+    state, first = change.detect(detector, ChangeState(), values[:cut])
+    state, second = change.detect(detector, state, values[cut:])
+    assert state == whole
+    np.testing.assert_array_equal(np.concatenate([first, second]), fired)
+
+
+def test_one_by_one_equals_a_batch():
+    values = np.random.default_rng(2).normal(size=120)
+    values[60:] -= 3.0
+    state, one_by_one = ChangeState(), []
+    for value in values:
+        state, fired = change.step(PageHinkley(), state, value)
+        one_by_one.append(fired)
+    whole, batch = change.detect(PageHinkley(), ChangeState(), values)
+    assert state == whole
+    np.testing.assert_array_equal(one_by_one, batch)
+
+
+def test_finds_a_drop_soon_and_only_once():
+    delays, alarms = [], 0
+    for seed in range(40):
+        values = np.random.default_rng(seed).normal(size=1000)
+        values[500:] -= 1.5
+        _, fired = change.detect(PageHinkley(), ChangeState(), values)
+        rows = np.flatnonzero(fired)
+        alarms += np.sum(rows < 500)
+        delays.append(rows[rows >= 500][0] - 500)
+    assert np.median(delays) <= 12
+    assert alarms <= 8
+
+
+def test_a_rise_and_a_single_outlier_are_no_change():
+    values = np.random.default_rng(3).normal(size=400)
+    values[200] = -1e6
+    values[300:] += 3.0
+    _, fired = change.detect(PageHinkley(threshold=15.0), ChangeState(), values)
+    assert not fired.any()
+
+
+@pytest.mark.parametrize("seed", range(5, 13))
+def test_an_outlier_that_signals_does_not_hide_what_comes_later(seed):
+    """Three outliers are taken for a change; the real one afterwards must be found as soon as without them."""
+    values = np.random.default_rng(seed).normal(size=600)
+    values[200:203] = -5000.0
+    values[400:] -= 3.0
+    _, fired = change.detect(PageHinkley(), ChangeState(), values)
+    assert fired[202]
+    assert fired[400:410].any()
+
+
+def test_constant_values_are_no_change_until_they_drop():
+    values = np.concatenate([np.ones(100), -np.ones(100)])
+    _, fired = change.detect(PageHinkley(), ChangeState(), values)
+    assert not fired[:100].any()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"drift": -1.0}, {"threshold": 0.0}, {"min_rows": 1}, {"limit": np.inf}, {"threshold": np.nan}]
+)
+def test_numbers_out_of_range_are_refused_by_name(bad):
+    with pytest.raises(InputError, match="detector needs drift"):
+        change.check(PageHinkley(**bad), "detector")
