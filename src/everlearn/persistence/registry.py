@@ -1,7 +1,8 @@
 """The classes that a model file may name.
 
 Files name classes by tags of their own, not by modules, so that code can move. Reading a file imports and builds
-only what stands in `TAGS`, or was registered by the program itself. Constructors of these classes only store.
+only what stands in `everlearn.file_tags`, or was registered by the program itself. Constructors of these classes only
+store.
 """
 
 from __future__ import annotations
@@ -12,44 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everlearn.errors import InputError, ModelFileError
-
-TAGS = {
-    # estimators
-    "classifier/1": "everlearn.mixture.classifier:IncrementalGaussianMixtureClassifier",
-    "classifier_joint/1": "everlearn.mixture.classifier_joint:JointClasses",
-    "classifier_per_class/1": "everlearn.mixture.classifier_per_class:ClassMixtures",
-    "figmn/1": "everlearn.figmn.estimator:IncrementalGaussianMixture",
-    "online_ppca/1": "everlearn.ppca.estimator:OnlinePPCA",
-    "q_agent/1": "everlearn.agents.q_agent:MixtureQAgent",
-    "regressor/1": "everlearn.mixture.regressor:IncrementalGaussianMixtureRegressor",
-    "variational_ppca/1": "everlearn.variational.estimator:VariationalPPCA",
-    # their states, settings and parameters
-    "blend/1": "everlearn.mixture.class_densities:Blend",
-    "change_state/1": "everlearn.monitoring.page_hinkley:ChangeState",
-    "column_scaling/1": "everlearn.base.scaling:Frame",
-    "constraint_every/1": "everlearn.ppca.keep:Every",
-    "constraint_on_change/1": "everlearn.ppca.keep:OnChange",
-    "constraint_reference/1": "everlearn.ppca.keep:Reference",
-    "episode/1": "everlearn.agents.episode:Episode",
-    "event_log/1": "everlearn.monitoring.event_log:MonitorState",
-    "figmn_bank/1": "everlearn.figmn.adaptive:AdaptiveState",
-    "figmn_pair/1": "everlearn.figmn.serving:Pair",
-    "figmn_state/1": "everlearn.figmn.learn:MixtureState",
-    "figmn_warmup/1": "everlearn.figmn.estimator:Warmup",
-    "forgetting_bank/1": "everlearn.forgetting.bank:BankState",
-    "labelled_rows/1": "everlearn.mixture.classifier_per_class:LabelledRows",
-    "natural_constraint/1": "everlearn.ppca.keep:NaturalConstraint",
-    "online_em_state/1": "everlearn.ppca.learn:State",
-    "page_hinkley/1": "everlearn.monitoring.page_hinkley:PageHinkley",
-    "power_schedule/1": "everlearn.ppca.schedules:PowerSchedule",
-    "value_function_state/1": "everlearn.agents.value_function:MemoryState",
-    "variational_paper_state/1": "everlearn.variational.learn:PaperState",
-    "variational_state/1": "everlearn.variational.learn:State",
-}
-"""Classes that a file may name: a tag, which never changes, and where the class is found today ("module:class").
-
-The number after the slash counts up when the fields of a class change their meaning.
-"""
+from everlearn.file_tags import TAGS
 
 _REGISTERED: dict[str, type] = {}
 

@@ -1,0 +1,45 @@
+"""The tags by which model files name classes, and where each class is found today.
+
+The table stands at the root of the package, next to the table of public names, because it names every folder: the
+layer that reads and writes files (`everlearn.persistence`) looks tags up here and names no model itself.
+"""
+
+from __future__ import annotations
+
+TAGS = {
+    # estimators
+    "classifier/1": "everlearn.mixture.classifier:IncrementalGaussianMixtureClassifier",
+    "classifier_joint/1": "everlearn.mixture.classifier_joint:JointClasses",
+    "classifier_per_class/1": "everlearn.mixture.classifier_per_class:ClassMixtures",
+    "figmn/1": "everlearn.figmn.estimator:IncrementalGaussianMixture",
+    "online_ppca/1": "everlearn.ppca.estimator:OnlinePPCA",
+    "q_agent/1": "everlearn.agents.q_agent:MixtureQAgent",
+    "regressor/1": "everlearn.mixture.regressor:IncrementalGaussianMixtureRegressor",
+    "variational_ppca/1": "everlearn.variational.estimator:VariationalPPCA",
+    # their states, settings and parameters
+    "blend/1": "everlearn.mixture.class_densities:Blend",
+    "change_state/1": "everlearn.monitoring.page_hinkley:ChangeState",
+    "column_scaling/1": "everlearn.base.scaling:Frame",
+    "constraint_every/1": "everlearn.ppca.keep:Every",
+    "constraint_on_change/1": "everlearn.ppca.keep:OnChange",
+    "constraint_reference/1": "everlearn.ppca.keep:Reference",
+    "episode/1": "everlearn.agents.episode:Episode",
+    "event_log/1": "everlearn.monitoring.event_log:MonitorState",
+    "figmn_bank/1": "everlearn.figmn.adaptive:AdaptiveState",
+    "figmn_pair/1": "everlearn.figmn.serving:Pair",
+    "figmn_state/1": "everlearn.figmn.learn:MixtureState",
+    "figmn_warmup/1": "everlearn.figmn.estimator:Warmup",
+    "forgetting_bank/1": "everlearn.forgetting.bank:BankState",
+    "labelled_rows/1": "everlearn.mixture.classifier_per_class:LabelledRows",
+    "natural_constraint/1": "everlearn.ppca.keep:NaturalConstraint",
+    "online_em_state/1": "everlearn.ppca.learn:State",
+    "page_hinkley/1": "everlearn.monitoring.page_hinkley:PageHinkley",
+    "power_schedule/1": "everlearn.ppca.schedules:PowerSchedule",
+    "value_function_state/1": "everlearn.agents.value_function:MemoryState",
+    "variational_paper_state/1": "everlearn.variational.learn:PaperState",
+    "variational_state/1": "everlearn.variational.learn:State",
+}
+"""Classes that a file may name: a tag, which never changes, and where the class is found today ("module:class").
+
+The number after the slash counts up when the fields of a class change their meaning.
+"""
