@@ -1,4 +1,4 @@
-"""What the commands share: how errors end the program, how tables look, where files may go."""
+"""What the commands share: how errors end the program, where files may go, how models and rows are opened."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from everlearn.errors import EverlearnError, InputError, SourceLostError
 
@@ -67,20 +65,6 @@ def names_in(options: tuple[str, ...]) -> list[str] | None:
     """Names of a repeated option, each of which may hold several with commas between them."""
     names = [name.strip() for option in options for name in option.split(",") if name.strip()]
     return names or None
-
-
-def number(value: float) -> str:
-    """A number in four digits."""
-    return f"{value:.4g}"
-
-
-def show_table(table: Table, console: Console) -> None:
-    """Print a table with its numbers to the right, below an empty line."""
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.title_justify = "left"
-    console.print()
-    console.print(table)
 
 
 def load_model(path: str, name: str | None = None) -> Any:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from everlearn.cli.common import number, show_table
 from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
 from everlearn.reporting.demo_report import DemoReport
+from everlearn.reporting.tables import Table, number
 from everlearn.streams.prequential import Foresight
 from everlearn.streams.sources.source import Batch, IteratorSource
 
@@ -70,27 +69,25 @@ class Observer:
             f"and {changes.n_other} changes elsewhere."
         )
         self._show_faults(console)
+        gaps = [(g.column, g.n_gaps, number(g.error), number(g.error_of_mean)) for g in self._report.gaps(model)]
         columns = ("column", "gaps", "error", "error of the mean")
-        gaps = Table(*columns, title="Gaps of the latest rows, filled by the model")
-        for gap in self._report.gaps(model):
-            gaps.add_row(gap.column, f"{gap.n_gaps}", number(gap.error), number(gap.error_of_mean))
-        show_table(gaps, console)
+        Table(columns, gaps, "Gaps of the latest rows, filled by the model").show(console)
 
     def _show_regimes(self, console: Console) -> None:
+        rows = [
+            (regime.name, f"{regime.n_rows:,}", f"{regime.first_row:,}", regime.first, regime.last)
+            for regime in self._report.regimes()
+            if regime.n_rows
+        ]
         columns = ("regime", "rows", "first at row", "log-likelihood when new", "at last")
-        table = Table(*columns, title="Regimes (the model was not told)")
-        for regime in self._report.regimes():
-            if regime.n_rows:
-                row = [f"{regime.n_rows:,}", f"{regime.first_row:,}", f"{regime.first:.1f}", f"{regime.last:.1f}"]
-                table.add_row(regime.name, *row)
-        show_table(table, console)
+        Table(columns, rows, "Regimes of the machine (the model does not know them)", digits=1).show(console)
 
     def _show_faults(self, console: Console) -> None:
-        table = Table("fault", "times", "found", title="Faults (nor of these)")
+        rows = []
         for fault in self._report.faults():
             share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
-            table.add_row(fault.name, f"{fault.n_faults}", f"{fault.n_found}{share}")
-        show_table(table, console)
+            rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}"))
+        Table(("fault", "times", "found"), rows, "Faults of the machine (the model does not know them)").show(console)
         alarms = self._report.alarms()
         console.print(
             f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a "

@@ -8,13 +8,13 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import everlearn
-from everlearn.cli.common import names_in, show_table
+from everlearn.cli.common import names_in
 from everlearn.cli.models import new_model
 from everlearn.cli.summary import show_parts
 from everlearn.distributed import Report, fit
+from everlearn.reporting.tables import Table
 
 _SHOWN_PARTITIONS = 10
 _ALONE = ("demo", "start", "rows", "state", "report", "outputs", "follow", "stop_at_end", "patience")
@@ -57,10 +57,9 @@ def _show_report(report: Report, console: Console) -> None:
     n = len(report.partitions)
     rate = report.rows / max(report.seconds, 1e-9)
     title = f"{report.rows:,} rows of {n} partitions in {report.seconds:.1f} s ({rate:,.0f}/s)"
-    table = Table("partition", "rows", "seconds", "worker", title=title)
-    for record in report.partitions[:_SHOWN_PARTITIONS]:
-        table.add_row(escape(record.name), f"{record.rows:,}", f"{record.seconds:.1f}", record.worker)
-    show_table(table, console)
+    shown = report.partitions[:_SHOWN_PARTITIONS]
+    rows = [(record.name, f"{record.rows:,}", f"{record.seconds:.1f}", record.worker) for record in shown]
+    Table(("partition", "rows", "seconds", "worker"), rows, title).show(console)
     if n > _SHOWN_PARTITIONS:
         console.print(f"and {n - _SHOWN_PARTITIONS} partitions more")
     if report.lost_workers:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from everlearn.cli.common import number, show_table
+from everlearn.reporting.tables import Table, number
 
 if TYPE_CHECKING:
     from everlearn.streams.session import Learner
@@ -41,12 +40,12 @@ def show_summary(learner: Learner, console: Console) -> None:
     model, monitor = learner.model, learner.monitor
     names = learner.columns or [f"column{i}" for i in range(model.n_features_in_)]
     moments = moments_of(model)
-    table = Table("column", "mean", "std", "gaps", title=f"{len(names)} columns, {monitor.n_rows:,} rows")
-    gaps = (f"{n / monitor.n_rows:.1%}" for n in monitor.n_gaps)
-    for i, (name, share) in enumerate(itertools.islice(zip(names, gaps, strict=True), _SHOWN_NAMES)):
+    rows = []
+    for i, (name, n_gaps) in enumerate(itertools.islice(zip(names, monitor.n_gaps, strict=True), _SHOWN_NAMES)):
         values = ("", "") if moments is None else (number(moments[0][i]), number(moments[1][i]))
-        table.add_row(escape(name), *values, share)
-    show_table(table, console)
+        rows.append((name, *values, f"{n_gaps / monitor.n_rows:.1%}"))
+    title = f"{len(names)} columns, {monitor.n_rows:,} rows"
+    Table(("column", "mean", "std", "gaps"), rows, title).show(console)
     if len(names) > _SHOWN_NAMES:
         console.print(f"and {len(names) - _SHOWN_NAMES} columns more")
     show_parts(model, names, console)
@@ -69,18 +68,17 @@ def show_parts(model: Any, names: list[str], console: Console) -> None:
     shown = names[:_SHOWN_COLUMNS]
     if hasattr(type(model), "weights_"):
         weights, means = model.weights_, model.means_
-        title = f"The heaviest of {len(weights)} components: their means"
-        table = Table("weight", *map(escape, shown), title=title)
-        for k in np.argsort(-weights)[:_SHOWN_COMPONENTS]:
-            table.add_row(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown))))
+        heaviest = np.argsort(-weights)[:_SHOWN_COMPONENTS]
+        rows = [(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown)))) for k in heaviest]
+        table = Table(("weight", *shown), rows, f"The heaviest of {len(weights)} components: their means")
     elif hasattr(type(model), "components_"):
-        table = Table("share of variance", *map(escape, shown), title="Principal axes")
-        for share, axis in zip(model.explained_variance_ratio_, model.components_, strict=True):
-            table.add_row(f"{share:.1%}", *(number(axis[j]) for j in range(len(shown))))
+        axes = zip(model.explained_variance_ratio_, model.components_, strict=True)
+        rows = [(f"{share:.1%}", *(number(axis[j]) for j in range(len(shown)))) for share, axis in axes]
+        table = Table(("share of variance", *shown), rows, "Principal axes")
     else:
         console.print(f"\n{type(model).__name__} with {model.n_components_} components.")
         return
-    show_table(table, console)
+    table.show(console)
 
 
 def suggest(asked: Any, learner: Learner, console: Console) -> None:

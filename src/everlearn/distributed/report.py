@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from everlearn.reporting.tables import Table
+
 
 class PartitionRecord(NamedTuple):
     """One partition as a worker learned it.
@@ -66,11 +68,6 @@ class Report(NamedTuple):
         return max(record.peak_memory for record in self.partitions)
 
     def __str__(self) -> str:
-        width = max(len("partition"), *(len(record.name) for record in self.partitions))
-        lines = [f"{'partition':{width}} {'rows':>12} {'seconds':>8} {'tries':>5}  worker"]
-        lines += [
-            f"{record.name:{width}} {record.rows:12,} {record.seconds:8.2f} {record.tries:5}  {record.worker}"
-            for record in self.partitions
-        ]
-        lines.append(f"{'all':{width}} {self.rows:12,} {self.seconds:8.2f}")
-        return "\n".join(lines)
+        rows = [(r.name, f"{r.rows:,}", r.seconds, r.tries, r.worker) for r in self.partitions]
+        rows.append(("all", f"{self.rows:,}", self.seconds, "", ""))
+        return Table(("partition", "rows", "seconds", "tries", "worker"), rows, digits=2).text()

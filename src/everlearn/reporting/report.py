@@ -6,7 +6,7 @@ import datetime
 import html
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from everlearn.persistence.atomic_write import write_whole
 from everlearn.reporting import figures as pictures
 from everlearn.reporting.assets import asset, plotly_js
 from everlearn.reporting.queries import column_names, is_fitted, mixture_of
+from everlearn.reporting.tables import Table
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_COLUMNS = 12
@@ -125,21 +126,18 @@ def _columns_table(model: Any) -> str:
     mixture = mixture_of(model)
     mean = mixture.weights @ mixture.means
     std = np.sqrt(mixture.weights @ (mixtures.variances(mixture) + (mixture.means - mean) ** 2))
-    rows = ((name, f"{m:.5g}", f"{s:.4g}") for name, m, s in zip(column_names(model), mean, std, strict=True))
-    return _table("Columns", ("column", "mean", "standard deviation"), rows)
+    rows = [(name, f"{m:.5g}", f"{s:.4g}") for name, m, s in zip(column_names(model), mean, std, strict=True)]
+    return _table_card("Columns", Table(("column", "mean", "standard deviation"), rows))
 
 
 def _changes_table(events: Sequence[Any]) -> str:
     changes = [event for event in events if event.kind == "change"][-_MOST_CHANGES:]
     rows = [(f"{event.row:,}", f"{event.value:.3f}") for event in reversed(changes)]
-    return _table("Latest changes", ("row", "log-density of the row"), rows or [("none", "")])
+    return _table_card("Latest changes", Table(("row", "log-density of the row"), rows or [("none", "")]))
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th scope=col>{column}</th>" for column in columns)
-    lines = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-    return f'<section class="card"><header><h2>{title}</h2></header><div class="scroll">{table}</div></section>'
+def _table_card(title: str, table: Table) -> str:
+    return f'<section class="card"><header><h2>{html.escape(title)}</h2></header>{table.html()}</section>'
 
 
 def _page(name: str, body: str, data: Mapping[str, Any]) -> str:

@@ -10,11 +10,11 @@ import click
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from everlearn.cli.common import errors_explained, load_model, names_in, number, show_table
+from everlearn.cli.common import errors_explained, load_model, names_in
 from everlearn.cli.text_plots import histogram
 from everlearn.errors import InputError
+from everlearn.reporting.tables import Table, number
 
 _EXAMPLES = """
 Examples:
@@ -73,10 +73,8 @@ def _values(given: tuple[str, ...]) -> dict[str, float]:
 
 def _show(curves: list[Any], known: dict[str, float], coverage: float, console: Console) -> None:
     condition = ", ".join(f"{name} = {value:g}" for name, value in known.items()) or "nothing is known"
-    table = Table("column", "mean", "std", f"{coverage:.0%} interval", title=f"Given that {escape(condition)}")
-    for c in curves:
-        table.add_row(escape(c.column), number(c.mean), number(c.std), f"{number(c.low)} to {number(c.high)}")
-    show_table(table, console)
+    rows = [(c.column, number(c.mean), number(c.std), f"{number(c.low)} to {number(c.high)}") for c in curves]
+    Table(("column", "mean", "std", f"{coverage:.0%} interval"), rows, f"Given that {condition}").show(console)
     for c in curves[:6]:
         console.print(f"\n{escape(c.column)}")
         mass = np.add.reduceat(c.density, np.arange(0, len(c.density), max(1, len(c.density) // 16)))

@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table as Grid
 
-from everlearn.cli.common import check_place, errors_explained, names_in, show_table
+from everlearn.cli.common import check_place, errors_explained, names_in
+from everlearn.reporting.tables import Cell, Table
 
 _EXAMPLES = """
 Examples:
@@ -80,11 +80,8 @@ def _compared(todo: list[Any], context: Any, console: Console) -> list[Any]:
 def _show(report: Any, console: Console) -> None:
     """Print the tables, the winners bold, and the summary last, where it is seen."""
     for table in report.tables:
-        grid = Grid("", *(measure.title for measure in table.measures), title=table.title)
-        for row in table.rows:
-            grid.add_row(escape(row.contender.title), *(_cell(table, measure, row) for measure in table.measures))
-        grid.columns[0].min_width, grid.columns[0].overflow = 27, "fold"
-        show_table(grid, console)
+        rows = [[row.contender.title, *(_cell(table, m, row) for m in table.measures)] for row in table.rows]
+        Table(("", *(measure.title for measure in table.measures)), rows, table.title).show(console)
         for note in table.notes():
             console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     _show_summary(report, console)
@@ -93,18 +90,13 @@ def _show(report: Any, console: Console) -> None:
 def _show_summary(report: Any, console: Console) -> None:
     from everlearn.experiments.peers.report import COLUMNS
 
-    grid = Grid(*COLUMNS, title="Our mixture with its defaults, and the best peer")
+    rows = []
     for line in report.headlines:
-        name, ours, peer, compared = map(escape, line.cells())
-        grid.add_row(name, *(_bold(ours), peer) if line.we_win else (ours, _bold(peer)), compared)
-    show_table(grid, console)
+        name, ours, peer, compared = line.cells()
+        rows.append((name, Cell(ours, strong=line.we_win), Cell(peer, strong=not line.we_win), compared))
+    Table(COLUMNS, rows, "Our mixture with its defaults, and the best peer").show(console)
     console.print(report.verdict())
 
 
-def _cell(table: Any, measure: Any, row: Any) -> str:
-    text = escape(measure.show(row.value(measure.key)))
-    return _bold(text) if table.wins(measure, row) else text
-
-
-def _bold(text: str) -> str:
-    return f"[bold green]{text}[/]"
+def _cell(table: Any, measure: Any, row: Any) -> Cell:
+    return Cell(measure.show(row.value(measure.key)), strong=table.wins(measure, row))

@@ -13,10 +13,9 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import everlearn
-from everlearn.cli.common import show_table
+from everlearn.reporting.tables import Table
 
 _EXAMPLES = """
 Examples:
@@ -55,33 +54,32 @@ def command() -> None:
 
 
 def _show_versions(console: Console) -> None:
-    table = Table("package", "version", title=f"everlearn {everlearn.__version__}")
-    table.add_row("Python", f"{platform.python_version()} ({sys.executable})")
-    for name in _CORE:
-        table.add_row(name, importlib.metadata.version(name))
-    show_table(table, console)
+    rows = [("Python", f"{platform.python_version()} ({sys.executable})")]
+    rows += [(name, importlib.metadata.version(name)) for name in _CORE]
+    Table(("package", "version"), rows, f"everlearn {everlearn.__version__}").show(console)
 
 
 def _show_machine(console: Console) -> None:
-    table = Table("what", "found", title="Machine")
-    table.add_row("system", platform.platform())
-    table.add_row("processors", f"{os.cpu_count()}")
     build: Any = np.show_config(mode="dicts")
     blas = build.get("Build Dependencies", {}).get("blas", {})
-    table.add_row("BLAS", f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip())
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_DISABLE_JIT"):
-        table.add_row(variable, os.environ.get(variable, "not set"))
-    show_table(table, console)
+    rows = [
+        ("system", platform.platform()),
+        ("processors", f"{os.cpu_count()}"),
+        ("BLAS", f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()),
+    ]
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_DISABLE_JIT")
+    rows += [(variable, os.environ.get(variable, "not set")) for variable in variables]
+    Table(("what", "found"), rows, "Machine").show(console)
 
 
 def _show_extras(console: Console) -> None:
-    table = Table("extra", "has", "lacks", "to install", title="Extras")
+    rows = []
     for extra, modules in _EXTRAS.items():
         missing = [module for module in modules if importlib.util.find_spec(module) is None]
         found = [module for module in modules if module not in missing]
-        install = f"pip install 'everlearn\\[{extra}]'" if missing else ""
-        table.add_row(extra, ", ".join(found), ", ".join(missing), install)
-    show_table(table, console)
+        install = f"pip install 'everlearn[{extra}]'" if missing else ""
+        rows.append((extra, ", ".join(found), ", ".join(missing), install))
+    Table(("extra", "has", "lacks", "to install"), rows, "Extras").show(console)
 
 
 def _try_learning() -> float:

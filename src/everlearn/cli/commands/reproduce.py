@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from everlearn.cli.common import check_place, errors_explained
 from everlearn.experiments.papers import pool as workers
@@ -20,6 +19,7 @@ from everlearn.experiments.papers.registry import Item, choose, papers
 from everlearn.experiments.papers.report import write_report
 from everlearn.experiments.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED
 from everlearn.experiments.papers.run import Reproduction, read
+from everlearn.reporting.tables import Table
 
 _COLOURS = {REPRODUCED: "green", PAPER_MODE_ONLY: "yellow", NOT_REPRODUCED: "red", SKIPPED: "dim"}
 _EXAMPLES = """
@@ -97,12 +97,9 @@ def _asked(arguments: list[str]) -> str:
 
 def _list(console: Console) -> None:
     for paper in papers():
-        table = Table(
-            "item", "", "quick", "full", title=f"{paper.title}\n[dim]{paper.authors}[/]", title_justify="left"
-        )
-        for item in paper.items.values():
-            table.add_row(item.key, item.title, f"{item.seconds[0]:.0f} s", f"{item.seconds[1]:.0f} s")
-        console.print(table)
+        items = paper.items.values()
+        rows = [(item.key, item.title, *(f"{seconds:.0f} s" for seconds in item.seconds[:2])) for item in items]
+        Table(("item", "", "quick", "full"), rows, f"{paper.title}\n{paper.authors}").show(console)
 
 
 def _run(

@@ -9,11 +9,11 @@ import click
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from everlearn.cli.common import errors_explained, load_model, number, show_table
+from everlearn.cli.common import errors_explained, load_model
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
+from everlearn.reporting.tables import Table, number
 
 if TYPE_CHECKING:
     from everlearn.streams.store.store import Store
@@ -50,12 +50,12 @@ def command(file: str, name: str | None) -> None:
 def _show_store(store: Store, name: str | None, console: Console) -> None:
     entries = store.models()
     if name is None and len(entries) != 1:
-        title = f"{len(entries)} models in {escape(store.path)}"
-        table = Table("model", "kind", "rows", "waiting", "bytes", title=title)
-        for entry in entries:
-            numbers = (f"{entry.n_rows:,}", f"{store.waiting(entry.name):,}", f"{entry.bytes:,}")
-            table.add_row(escape(entry.name), entry.kind, *numbers)
-        show_table(table, console)
+        rows = [
+            (entry.name, entry.kind, f"{entry.n_rows:,}", f"{store.waiting(entry.name):,}", f"{entry.bytes:,}")
+            for entry in entries
+        ]
+        title = f"{len(entries)} models in {store.path}"
+        Table(("model", "kind", "rows", "waiting", "bytes"), rows, title).show(console)
         console.print("\nOne of them: [bold]everlearn show FILE --name NAME[/]")
         return
     chosen = name or entries[0].name
@@ -67,19 +67,17 @@ def _show_store(store: Store, name: str | None, console: Console) -> None:
 
 def _show_run(store: Store, name: str, console: Console) -> None:
     """Totals, the curve of the log-likelihood, the latest events and bad rows."""
-    totals = Table("what", "times", title="The whole run")
-    for what, n in sorted(store.totals(name).items()):
-        totals.add_row(escape(what), f"{n:,}")
-    show_table(totals, console)
+    totals = [(what, f"{n:,}") for what, n in sorted(store.totals(name).items())]
+    Table(("what", "times"), totals, "The whole run").show(console)
     history = store.history(name)
     if curve := sparkline([interval.log_likelihood for interval in history]):
         console.print(f"\nlog-likelihood {curve} {number(history[-1].log_likelihood)}", soft_wrap=True)
-    events = Table("when", "row", "event", "value", title="The latest events")
-    for event in store.latest_events(name, limit=10):
-        when = datetime.datetime.fromtimestamp(event.time).isoformat(" ", "seconds")
-        value = "" if event.value != event.value else number(event.value)
-        events.add_row(when, f"{event.row:,}", escape(event.kind), value)
-    show_table(events, console)
+    events = [
+        (datetime.datetime.fromtimestamp(event.time).isoformat(" ", "seconds"), f"{event.row:,}", event.kind,
+         number(event.value))
+        for event in store.latest_events(name, limit=10)
+    ]  # fmt: skip
+    Table(("when", "row", "event", "value"), events, "The latest events").show(console)
     for row in store.bad_rows(name, limit=5):
         console.print(f"left out: {escape(row.place)}: {escape(row.reason)}: {escape(row.text[:60])}", soft_wrap=True)
 
@@ -105,10 +103,8 @@ def show_model(model: Any, console: Console) -> None:
 
 
 def _show_columns(names: list[str], means: Any, stds: Any, console: Console) -> None:
-    table = Table("column", "mean", "std")
-    for row in list(zip(names, means, stds, strict=True))[:_SHOWN]:
-        table.add_row(escape(row[0]), number(row[1]), number(row[2]))
-    show_table(table, console)
+    columns = list(zip(names, means, stds, strict=True))[:_SHOWN]
+    Table(("column", "mean", "std"), [(name, number(m), number(s)) for name, m, s in columns]).show(console)
 
 
 def _show_weights(weights: Any, console: Console) -> None:
