@@ -1,0 +1,128 @@
+"""From a fit to the sampled rows back to components that stand for all rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.mixture.keep.evidence import Fit, n_parameters
+from everlearn.mixture.kernels.covariance import invert_factor
+from everlearn.mixture.kernels.em import Moments
+from everlearn.mixture.kernels.rows import refresh_all
+from everlearn.mixture.state import Array, Components, Shape
+
+# Components that may be created between two searches.
+SPARE = 12
+# An old component goes to a new one whole if the new one has this share of its sampled rows.
+PURE = 0.9
+
+
+class Stock(NamedTuple):
+    """Moments that stand for all rows."""
+
+    mass: Array  # (K,)
+    count: Array  # (K,)
+    means: Array  # (K, D)
+    scatter: Array  # (K, D, D)
+
+
+def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Components:
+    """Components with room for more, refreshed."""
+    K, D = stock.means.shape
+
+    def roomy(values: Array) -> Array:
+        out = np.zeros((room, *values.shape[1:]))
+        out[:K] = values
+        return out
+
+    new = Components(
+        K, total, roomy(stock.mass), roomy(stock.count), np.zeros(room), roomy(stock.means), np.zeros((room, D)),
+        roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
+    )  # fmt: skip
+    refresh_all(new, shape)
+    return new
+
+
+def copied(components: Components) -> Components:
+    """The same components in arrays of their own."""
+    return Components(*components[:2], *(values.copy() for values in components[2:]))
+
+
+def stock_of_sample(fit: Fit, ratio: float) -> Stock:
+    """The sample's own moments, each of its rows standing for `ratio` rows."""
+    counts, means, scatters = fit.moments
+    return Stock(counts * ratio, counts.copy(), means.copy(), scatters.copy())
+
+
+def stock_of_components(components: Components) -> Stock:
+    """The moments of all rows, after a refresh."""
+    K = components.size
+    lower = components.scatter[:K]
+    scatter = lower + np.tril(lower, -1).transpose(0, 2, 1)
+    return Stock(components.mass[:K].copy(), components.count[:K].copy(), components.means[:K].copy(), scatter)
+
+
+def is_unmoved(start: Array, fit: Fit) -> bool:
+    """Whether every old component kept its sampled rows, so that the search has found nothing to change."""
+    flow = start.T @ fit.R
+    if flow.shape[0] != flow.shape[1]:
+        return False
+    own = flow.max(axis=1) / np.maximum(flow.sum(axis=1), 1e-12)
+    return bool((own > PURE).all() and len(set(flow.argmax(axis=1))) == len(flow))
+
+
+def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit: Fit) -> Stock:
+    """Keep the statistics of all rows where the sample does not contradict them.
+
+    An old component whose sampled rows went to one new component goes there whole; what else the new one has is
+    estimated from its sampled rows. The sum stands if the sample's Gaussian differs from it by no more than chance
+    allows, N KL <= p + 3 for p parameters (twice the expectation); else the sample's moments stand with the
+    sample's count, so that coming rows soon outweigh them.
+    """
+    flow = start.T @ (fit.R * weights[:, None])
+    target, held = flow.argmax(axis=1), np.maximum(flow.sum(axis=1), 1e-12)
+    whole = flow.max(axis=1) > PURE * held
+    ratio = stock.mass.sum() / max(stock.count.sum(), 1e-12)
+    mass, count, means, scatter = (values.copy() for values in stock)
+    for k in range(fit.size):
+        own = np.flatnonzero(whole & (target == k))
+        if not len(own):
+            continue
+        rest = weights * fit.R[:, k] * (1.0 - start[:, own].sum(axis=1))
+        parts = [Stock(*(values[own] for values in old))]
+        if rest.sum() > 1e-3 * stock.count[k]:
+            parts.append(_stock_of_rows(Z, rest, ratio))
+        total = _sum(Stock(*(np.concatenate(values) for values in zip(*parts, strict=True))))
+        if total.count > 1.2 * stock.count[k] and _agree(fit.moments, k, total, fit.shape.ridge):
+            mass[k], count[k], means[k], scatter[k] = total
+    return Stock(mass, count, means, scatter)
+
+
+def _stock_of_rows(Z: Array, weights: Array, ratio: float) -> Stock:
+    n = weights.sum()
+    mean = weights @ Z / n
+    E = Z - mean
+    return Stock(np.array([n * ratio]), np.array([n]), mean[None], ((E * weights[:, None]).T @ E)[None])
+
+
+def _sum(parts: Stock) -> Stock:
+    """Moments of all parts together; each weighs as its mass."""
+    mass = parts.mass.sum()
+    mean = parts.mass @ parts.means / mass
+    E = parts.means - mean
+    each = parts.scatter / np.maximum(parts.count, 1e-9)[:, None, None] + E[:, :, None] * E[:, None, :]
+    count = parts.count.sum()
+    return Stock(mass, count, mean, np.tensordot(parts.mass / mass, each, 1) * count)
+
+
+def _agree(sample: Moments, k: int, total: Stock, ridge: Array) -> bool:
+    """Whether the sampled rows of component k may come from a Gaussian with the moments of all."""
+    D = len(ridge)
+    own = sample.scatters[k] / max(sample.counts[k], 1.0) + np.diag(ridge)
+    all_rows = total.scatter / total.count + np.diag(ridge)
+    F = np.empty((D, D))
+    log_det = invert_factor(all_rows, F)
+    d = F @ (sample.means[k] - total.means)
+    divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)
+    return bool(sample.counts[k] * divergence <= n_parameters(D) + 3.0)

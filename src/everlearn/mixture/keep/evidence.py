@@ -1,0 +1,97 @@
+"""How a set of components is judged: leave-one-out likelihood less a price for each, and the evidence bound."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
+from everlearn.mixture.state import Array, Shape, World
+
+# Dirichlet parameter of the mixture weights.
+ALPHA = 1.0
+
+
+class Fit(NamedTuple):
+    """Components fitted to the rows of a search."""
+
+    R: Array  # (m, K), responsibilities
+    moments: Moments
+    shape: Shape
+    log_density: float  # leave-one-out, summed over the rows
+    value: float  # the same less the price of the components
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return len(self.moments.counts)
+
+
+def n_parameters(D: int) -> float:
+    """Free numbers of a Gaussian in D columns."""
+    return D + 0.5 * D * (D + 1)
+
+
+def price(D: int, m: float) -> float:
+    """Nats that a component must gain in leave-one-out likelihood to be kept.
+
+    Leave-one-out with fixed responsibilities pays for means and covariances but not for the freedom to choose the
+    responsibilities; what that freedom gains on rows of a single Gaussian was simulated.
+    """
+    return 2.0 + 0.35 * n_parameters(D)
+
+
+def common_shape(moments: Moments, world: World, ridge: Array, tau: float) -> Shape:
+    """Log-Euclidean mean of the covariances, weighted by counts: ``exp(sum_k w_k log Sigma_k)``.
+
+    A pooled covariance would swamp directions in which single components are thin. One row of the shape of all rows
+    helps where components have few.
+    """
+    spare = np.maximum(moments.counts - 1.0, 0.0)
+    pooled = (moments.scatters.sum(axis=0) + world.typical) / (spare.sum() + 1.0)
+    if len(spare) == 1:
+        return Shape(pooled, ridge, tau)
+    weights = (spare + 1e-9) / (spare + 1e-9).sum()
+    d = np.sqrt(np.diag(pooled) + ridge)
+    each = (moments.scatters + pooled) / np.maximum(moments.counts, 1.0)[:, None, None]
+    each = each / np.outer(d, d) + np.diag(ridge / d**2)
+    values, vectors = np.linalg.eigh(each)
+    logs = weights[:, None] * np.log(np.maximum(values, 1e-9))
+    total = ((vectors * logs[:, None, :]) @ vectors.transpose(0, 2, 1)).sum(axis=0)
+    values, vectors = np.linalg.eigh(total)
+    mean = (vectors * np.exp(values)) @ vectors.T * np.outer(d, d)
+    return Shape(np.ascontiguousarray(mean), ridge, tau)
+
+
+def loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> float:
+    """Leave-one-out log-likelihood of all rows, given R."""
+    out = np.empty(len(rows.Z))
+    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape.tau, out, 0)
+    return float(rows.weights @ out)
+
+
+def evidence(rows: Rows, R: Array, moments: Moments, shape: Shape, world: World) -> float:
+    """Lower bound of the log-evidence for any R: marginal likelihoods, Dirichlet-multinomial and entropy of R."""
+    counts = moments.counts
+    K, n = len(counts), counts.sum()
+    dirichlet = gammaln(ALPHA + counts).sum() - K * math.lgamma(ALPHA) + weights_normaliser(K, n)
+    return float(kernels.log_marginals(moments, shape, world).sum() + dirichlet + rows.weights @ entropies(R))
+
+
+def weights_normaliser(K: int, n: float) -> float:
+    """Part of the Dirichlet-multinomial that depends on the number of components only."""
+    return math.lgamma(K * ALPHA) - math.lgamma(K * ALPHA + n)
+
+
+def entropies(R: Array) -> Array:
+    """Entropy of each row's responsibilities."""
+    return np.asarray(-np.where(R > 1e-12, R * np.log(np.maximum(R, 1e-300)), 0.0).sum(axis=1))
+
+
+def gaussians(moments: Moments, shape: Shape) -> Gaussians:
+    """Components as an E-step needs them."""
+    return kernels.gaussians_of(moments, shape)  # type: ignore[no-any-return]

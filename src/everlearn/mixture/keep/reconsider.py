@@ -1,0 +1,197 @@
+"""One reconsideration of the structure: from a state to the components that replace its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.keep import carry as carrying
+from everlearn.mixture.keep.evidence import Fit
+from everlearn.mixture.keep.schedule import search_rows
+from everlearn.mixture.keep.search import FIRST_TAU, choose_fine, polish, problem_of, search
+from everlearn.mixture.keep.world import ridge_of, world_of_rows
+from everlearn.mixture.kernels import em as em_kernels
+from everlearn.mixture.kernels import missing as gap_kernels
+from everlearn.mixture.kernels.covariance import covariance_factor, covariances_of
+from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
+from everlearn.mixture.kernels.rows import background_of, refresh_all
+from everlearn.mixture.state import Array, Components, Reservoir, Settings, Shape, State, World
+
+# Passes over a first sample with gaps: they are filled from the columns, then by the mixture of the pass before.
+FIRST_PASSES = 3
+# Steps of EM with gaps, and the gain in nats a row below which it has converged.
+GAP_STEPS, GAP_TOLERANCE = 60, 1e-4
+
+
+class Found(NamedTuple):
+    """What a search found; before the first one there are no components."""
+
+    components: Components | None
+    shape: Shape | None
+    world: World | None
+    fine: float
+    known: int  # components, without those created since
+
+
+class Sample(NamedTuple):
+    """Sampled rows without gaps."""
+
+    Z: Array  # (m, D)
+    weights: Array  # (m,)
+    ratio: float  # rows that each stands for
+    n: int  # rows of the stream
+
+
+class Sums(NamedTuple):
+    """Expected moments of rows with gaps, about given means."""
+
+    counts: Array  # (K,)
+    shifts: Array  # (K, D)
+    scatters: Array  # (K, D, D)
+
+
+def sample_weights(reservoir: Reservoir) -> tuple[Array, float]:
+    """Weights of the sampled rows, and how many times as many rows they stand for."""
+    own = np.exp(reservoir.log_weights[: reservoir.size])
+    stands_for = np.maximum(own, np.exp(reservoir.level))
+    ratio = float(stands_for.sum() / own.sum())
+    return stands_for / ratio, ratio
+
+
+def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[None, None, Found]:
+    """Search the structure of the sampled rows, beginning with the components of the state, if any.
+
+    Yields between slices of work; the state stays as it is.
+    """
+    raw = state.reservoir.rows[: state.reservoir.size].astype(np.float64)
+    weights, ratio = sample_weights(state.reservoir)
+    rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
+    found = Found(_refreshed(state), state.shape, state.world, state.fine, state.known)
+    gaps = bool(np.isnan(raw).any())
+    for _ in range(FIRST_PASSES if gaps and found.components is None else 1):
+        sample = Sample(fill(raw, found, rng) if gaps else raw, weights, ratio, state.n)
+        yield
+        found = yield from _search(sample, raw if gaps else None, found, settings, asked)
+    return found
+
+
+def _refreshed(state: State) -> Components | None:
+    if state.components is None:
+        return None
+    own = carrying.copied(state.components)
+    refresh_all(own, state.shape)
+    return own
+
+
+def _search(
+    sample: Sample, raw: Array | None, old: Found, settings: Settings, asked: bool
+) -> Generator[None, None, Found]:
+    """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
+    Z, weights, ratio, n = sample
+    world = world_of_rows(Z, weights, old.fine)
+    ridge = ridge_of(world.variance, world.smooth, old.fine)
+    start = None if old.components is None else _responsibilities(Z, old.components, world)
+    yield
+    created = old.components is not None and old.components.size > old.known
+    settled = ratio > 1.0 and start is not None and not created
+    crowd = not settled and (asked or created or n <= search_rows(Z.shape[1]))
+    step = -(-len(Z) // search_rows(Z.shape[1]))
+    part = problem_of(np.ascontiguousarray(Z[::step]), weights[::step].copy(), world, ridge, settings, n)
+    fit = yield from search(part, None if start is None else start[::step], old.shape, crowd=crowd)
+    if settled and carrying.is_unmoved(start[::step], fit):
+        return _stay(old, fit, world)
+    whole = part if step == 1 else problem_of(Z, weights, world, ridge, settings, n)
+    fit = yield from polish(whole, fit)
+    fine = yield from choose_fine(whole, fit, old.fine)
+    if fine != old.fine:
+        world = world_of_rows(Z, weights, fine)
+        ridge = ridge_of(world.variance, world.smooth, fine)
+        whole = problem_of(Z, weights, world, ridge, settings, n)
+        fit = yield from polish(whole, fit._replace(shape=fit.shape._replace(ridge=ridge)))
+    if raw is not None:
+        fit = yield from _em_with_gaps(raw, weights, fit)
+    stock = carrying.stock_of_sample(fit, ratio)
+    if ratio > 1.0 and start is not None:
+        stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
+    room = fit.size if settings.fixed else min(fit.size + carrying.SPARE, max(settings.most, fit.size))
+    total = weights.sum() * ratio if ratio == 1.0 or old.components is None else old.components.total
+    return Found(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
+
+
+def _stay(old: Found, fit: Fit, world: World) -> Found:
+    """The sample asks for no other components: only what all have in common is renewed."""
+    assert old.components is not None
+    refresh_all(old.components, fit.shape)
+    return old._replace(shape=fit.shape, world=world)
+
+
+def _responsibilities(Z: Array, components: Components, world: World) -> Array:
+    K = components.size
+    rows = Rows(Z, np.ones(len(Z)), background_of(Z, world))
+    known = Gaussians(components.means[:K], components.factors[:K], components.heights[:K], np.zeros(K))
+    R = np.empty((len(Z), K))
+    em_kernels.expect(rows, known, R, np.empty(len(Z)), 0, len(Z))
+    return R
+
+
+def mixture_of(components: Components, shape: Shape) -> Mixture:
+    """The components as a mixture, in the coordinates of the frame; they must have been refreshed."""
+    mass = components.mass[: components.size]
+    return Mixture(mass / mass.sum(), components.means[: components.size].copy(), covariances_of(components, shape))
+
+
+# -- gaps -------------------------------------------------------------------------------------------
+
+
+def fill(raw: Array, found: Found, rng: np.random.Generator) -> Array:
+    """Rows with their gaps filled by draws: from the mixture given the rest of the row, at first from the columns.
+
+    Draws and not means: filled by means, rows would pile up between the groups, and a search would find them.
+    """
+    Z = raw.copy()
+    if found.components is not None:
+        mixture = mixture_of(found.components, found.shape)
+        gap_kernels.fill_sample(Z, mixture, rng.random(len(Z)), rng.standard_normal(Z.shape))
+        return Z
+    for j in range(Z.shape[1]):
+        missing = np.isnan(Z[:, j])
+        seen = Z[~missing, j]
+        Z[missing, j] = rng.choice(seen, missing.sum()) if len(seen) else 0.0
+    return Z
+
+
+def _em_with_gaps(raw: Array, weights: Array, fit: Fit) -> Generator[None, None, Fit]:
+    """EM by expected moments on the rows as they were observed, until it converges."""
+    moments, shape, last = fit.moments, fit.shape, -np.inf
+    m, D = raw.shape
+    step = max(1, 20_000 // (fit.size * D * D))
+    for _ in range(GAP_STEPS):
+        mixture = _mixture_of_moments(moments, shape)
+        K = len(moments.counts)
+        sums = Sums(np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D)))
+        value = 0.0
+        for start in range(0, m, step):
+            value += gap_kernels.expect_gaps(raw, weights, mixture, sums, start, min(start + step, m))
+            yield
+        moments = _moments_of_sums(sums, moments.means)
+        if value - last < GAP_TOLERANCE * m:
+            break
+        last = value
+    return fit._replace(moments=moments)
+
+
+def _mixture_of_moments(moments: Moments, shape: Shape) -> Mixture:
+    counts, means, scatters = moments
+    scales = np.array([covariance_factor(count, shape.tau) for count in counts])
+    B = shape.tau * shape.matrix + scatters + (counts + shape.tau)[:, None, None] * np.diag(shape.ridge)
+    return Mixture(np.maximum(counts, 1e-12) / counts.sum(), means, B * scales[:, None, None])
+
+
+def _moments_of_sums(sums: Sums, means: Array) -> Moments:
+    counts = np.maximum(sums.counts, 1e-9)
+    d = sums.shifts / counts[:, None]
+    scatters = sums.scatters - counts[:, None, None] * d[:, :, None] * d[:, None, :]
+    return Moments(counts, means + d, scatters)

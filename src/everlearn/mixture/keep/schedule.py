@@ -1,0 +1,37 @@
+"""When a search is due, when it is adopted, and on how many rows: row counts only, so that batches do not matter."""
+
+from __future__ import annotations
+
+# Rows that a search may take to be worked out, at most: they are kept in double precision until it is adopted.
+MAX_LAG = 512
+# Rows of the reservoir: enough for 50 components of few columns, 12 bytes a number and row at D = 8.
+MIN_RESERVOIR, MAX_RESERVOIR, RESERVOIR_NUMBERS = 1000, 3000, 65536
+# A question is worth a search of its own when there are so many times more rows than at the last one.
+ASK_AGAIN = 1.05
+
+
+def reservoir_rows(D: int) -> int:
+    """Rows that the reservoir keeps unless told otherwise."""
+    return min(max(RESERVOIR_NUMBERS // D, MIN_RESERVOIR, 100 * D), MAX_RESERVOIR)
+
+
+def warmup_rows(D: int, reservoir: int) -> int:
+    """Rows after which the first search is due."""
+    return min(max(200, 5 * D), 2000, max(reservoir, 1))
+
+
+def search_rows(D: int) -> int:
+    """Rows on which moves are tried: the others of the reservoir only polish the result."""
+    return max(1000, 100 * D)
+
+
+def lag(due: int) -> int:
+    """Rows between the one at which a search is due and the one at which it is adopted."""
+    return min(due // 4, MAX_LAG)
+
+
+def next_search(searched: int, warmup: int, reservoir: int) -> int:
+    """Row at which the next search is due: at four times the rows while all are at hand, then at twice the rows."""
+    if searched == 0:
+        return warmup
+    return 4 * searched if 4 * searched <= reservoir else 2 * searched

@@ -1,0 +1,297 @@
+"""The structure search: EM with split and merge moves on a sample of rows, judged leave-one-out.
+
+Every function that works for long is a generator: it yields between slices of work, so that the rows of a stream need
+not wait for a whole search, and returns its result at last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.mixture.keep import moves
+from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, price
+from everlearn.mixture.keep.world import ridge_of
+from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels.em import Moments, Rows
+from everlearn.mixture.kernels.rows import background_of
+from everlearn.mixture.state import Array, Settings, Shape, World
+
+Slices = Generator[None, None, Fit]
+
+# Rows of prior shape to begin with, and what is tried.
+FIRST_TAU = 2.0
+TAUS = tuple(2.0**p for p in range(-3, 8))
+# Factors of the ridge on smooth columns that are tried, and the gain in nats a row that a smaller one must bring.
+FINE = (1.0, 0.1, 0.01, 0.001)
+FINE_GAIN = 0.002
+# EM steps after a split, after a merge, on all rows at last; EM stops below this gain in nats a row.
+SPLIT_STEPS, MERGE_STEPS, FINAL_STEPS = 12, 6, 16
+TOLERANCE = 5e-4
+# Splits that lose less evidence than this are tried: leave-one-out decides.
+SLACK = 5.0
+# A move must gain so many nats, and a round of moves so many, to go on.
+MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
+# Components with fewer rows are dropped.
+MIN_COUNT = 1.2
+# k-means++ seeds of the second start, at most.
+CROWD = 24
+# Multiplications of an E-step's slice: about 0.3 ms.
+SLICE = 300_000
+# A search ends its rounds after so many multiplications.
+BUDGET = 2e9
+
+
+class Problem(NamedTuple):
+    """What a search works on."""
+
+    rows: Rows
+    world: World
+    ridge: Array  # (D,)
+    settings: Settings
+    rng: np.random.Generator
+    price: float  # nats a component
+
+
+def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
+    """The search on given rows; its random starts follow from the seed and the row of the stream."""
+    rows = Rows(Z, weights, background_of(Z, world))
+    rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
+    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], weights.sum()))
+
+
+def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
+    """Best fit from responsibilities `start` (or from one component) and, with `crowd`, from k-means++ seeds.
+
+    Moves are tried on the rows given; a crowd of seeds, which moves then merge, avoids most local optima.
+    """
+    m = len(problem.rows.Z)
+    tau = FIRST_TAU if shape is None else shape.tau
+    fixed = problem.settings.fixed
+    if fixed:
+        return (yield from _search_fixed(problem, start, tau))
+    fit = yield from _moves(problem, np.ones((m, 1)) if start is None else start, tau)
+    if crowd:
+        D = problem.rows.Z.shape[1]
+        K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
+        other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU)
+        fit = other if other.value > fit.value else fit
+    return fit
+
+
+def polish(problem: Problem, fit: Fit) -> Slices:
+    """EM on all rows of the sample from a fit to some of them, and the weight of the common shape once more."""
+    R = np.empty((len(problem.rows.Z), fit.size))
+    yield from _expect(problem.rows, fit.moments, fit.shape, R)
+    moments = kernels.moments_of(problem.rows, R)
+    yield
+    final = yield from _fitted(problem, R, FINAL_STEPS, _shaped(problem, moments, fit.shape.tau))
+    return (yield from _tuned(problem, final))
+
+
+def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None, float]:
+    """Ridge of the smooth columns by leave-one-out likelihood; columns with ties keep theirs."""
+    world = problem.world
+    if not world.smooth.any():
+        return fine
+    best, top = fine, -np.inf
+    for f in sorted(FINE, key=lambda f: f != fine):
+        shape = fit.shape._replace(ridge=ridge_of(world.variance, world.smooth, f))
+        value = yield from _loo(problem.rows, fit.R, fit.moments, shape)
+        if value > top + FINE_GAIN * problem.rows.weights.sum():
+            best, top = f, value
+    return best
+
+
+# -- EM in slices -----------------------------------------------------------------------------------
+
+
+def _spans(rows: Rows, K: int) -> list[tuple[int, int]]:
+    m, D = rows.Z.shape
+    step = max(32, SLICE // (K * (D * D // 2 + 8)))
+    return [(start, min(start + step, m)) for start in range(0, m, step)]
+
+
+def _expect(rows: Rows, moments: Moments, shape: Shape, R: Array) -> Generator[None, None, float]:
+    """E-step into R; returns the log-likelihood."""
+    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+    for start, stop in _spans(rows, len(moments.counts)):
+        kernels.expect(rows, known, R, out, start, stop)
+        yield
+    return float(rows.weights @ out)
+
+
+def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None, None, float]:
+    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+    for start, stop in _spans(rows, len(moments.counts)):
+        kernels.leave_one_out(rows, R, moments, known, shape.tau, out[start:stop], start)
+        yield
+    return float(rows.weights @ out)
+
+
+def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None, None, tuple[Array, Moments]]:
+    rows, last = problem.rows, -np.inf
+    moments = kernels.moments_of(rows, R)
+    for _ in range(steps):
+        R = np.empty_like(R)
+        value = yield from _expect(rows, moments, shape, R)
+        moments = kernels.moments_of(rows, R)
+        yield
+        if value - last < TOLERANCE * len(rows.Z):
+            break
+        last = value
+    return R, moments
+
+
+def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
+    return common_shape(moments, problem.world, problem.ridge, tau)
+
+
+def _fitted(problem: Problem, R: Array, steps: int, shape: Shape) -> Slices:
+    """EM from R with the common shape renewed half-way; then judged."""
+    tau = shape.tau
+    R, moments = yield from _em(problem, R, max(steps // 2, 1), shape)
+    R, moments = yield from _em(problem, R, max(steps - steps // 2, 1), _shaped(problem, moments, tau))
+    keep = moments.counts > MIN_COUNT
+    if not keep.all() and keep.any() and not problem.settings.fixed:
+        R = np.ascontiguousarray(R[:, keep])
+        R, moments = yield from _em(problem, R, 2, _shaped(problem, Moments(*(a[keep] for a in moments)), tau))
+    return (yield from _judged(problem, R, moments, _shaped(problem, moments, tau)))
+
+
+def _judged(problem: Problem, R: Array, moments: Moments, shape: Shape) -> Slices:
+    log_density = yield from _loo(problem.rows, R, moments, shape)
+    return Fit(R, moments, shape, log_density, log_density - problem.price * len(moments.counts))
+
+
+def _tuned(problem: Problem, fit: Fit) -> Slices:
+    """The weight of the common shape that leaves rows out best, given R: uphill on a grid."""
+    D = problem.rows.Z.shape[1]
+    if fit.size == 1:
+        return fit
+    grid = [tau for tau in TAUS if (D / 24) ** 2 <= tau <= max(4.0, 4.0 * D)]
+    at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
+    best, top = fit.shape, fit.log_density
+    for direction in (1, -1):
+        i = at + direction
+        while 0 <= i < len(grid):
+            shape = fit.shape._replace(tau=grid[i])
+            value = yield from _loo(problem.rows, fit.R, fit.moments, shape)
+            if value <= top:
+                break
+            best, top = shape, value
+            i += direction
+        if best is not fit.shape:
+            break
+    return fit._replace(shape=best, log_density=top, value=top - problem.price * fit.size)
+
+
+# -- moves ------------------------------------------------------------------------------------------
+
+
+def _moves(problem: Problem, R: Array, tau: float) -> Slices:
+    """Rounds of splits and merges from R until they gain little."""
+    moments = kernels.moments_of(problem.rows, R)
+    fit = yield from _fitted(problem, R, SPLIT_STEPS, _shaped(problem, moments, tau))
+    fit = yield from _tuned(problem, fit)
+    m, D = problem.rows.Z.shape
+    work = 0.0
+    for _ in range(ROUNDS):
+        before = fit.value
+        fit = yield from _try_splits(problem, fit)
+        fit = yield from _tuned(problem, fit)
+        fit = yield from _try_merges(problem, fit)
+        work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
+        if fit.value - before < ROUND_GAIN or work > BUDGET:
+            break
+    return fit
+
+
+def _try_splits(problem: Problem, fit: Fit) -> Slices:
+    """All promising splits at once; else the better half of them; else the best."""
+    splits = []
+    for k in range(fit.size):
+        split = yield from moves.propose_split(problem.rows, fit, k, problem.world, problem.rng)
+        splits.append(split)
+    gains = np.array([-np.inf if split is None else split.gain for split in splits])
+    order = [int(k) for k in np.argsort(-gains, kind="stable") if gains[k] > -SLACK]
+    order = order[: max(0, problem.settings.most - fit.size)]
+    good = [k for k in order if gains[k] > 0.0]
+    for chosen in (order, good if len(good) < len(order) else order[: len(order) // 2], order[:1]):
+        if chosen:
+            R = moves.split_responsibilities(fit, chosen, splits)
+            trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape)
+            if trial.value > fit.value + MOVE_GAIN:
+                return trial
+    return fit
+
+
+def _try_merges(problem: Problem, fit: Fit) -> Slices:
+    """Disjoint pairs whose merging gains evidence, all at once; else the best pair; up to three times."""
+    for _ in range(3):
+        if fit.size < 2:
+            return fit
+        pairs = _best_pairs(moves.merge_gains(problem.rows, fit, problem.world))
+        yield
+        for chosen in (pairs, pairs[:1]):
+            if not chosen:
+                return fit
+            R = moves.merge_responsibilities(fit, chosen)
+            trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape)
+            if trial.value >= fit.value:
+                fit = trial
+                break
+        else:
+            return fit
+    return fit
+
+
+def _best_pairs(gains: Array) -> list[tuple[int, int]]:
+    """Disjoint pairs of positive gain, best first, at most a third of the components."""
+    K = len(gains)
+    pairs: list[tuple[int, int]] = []
+    used: set[int] = set()
+    for flat in np.argsort(-gains, axis=None, kind="stable"):
+        i, j = divmod(int(flat), K)
+        if gains[i, j] <= 0.0 or len(pairs) >= max(1, K // 3):
+            break
+        if not used & {i, j}:
+            used |= {i, j}
+            pairs.append((i, j))
+    return pairs
+
+
+def _seeded(problem: Problem, K: int) -> Array:
+    """Responsibilities of k-means++ seeds: most of a row goes to the nearest."""
+    scale = np.sqrt(np.diag(problem.world.typical) + problem.ridge)
+    Z, rng = problem.rows.Z / scale, problem.rng
+    nearest, seeds = np.full(len(Z), np.inf), np.zeros(len(Z), dtype=np.intp)
+    for k in range(K):
+        p = nearest * problem.rows.weights if k else problem.rows.weights
+        total = p.sum()
+        at = rng.choice(len(Z), p=p / total) if total > 0.0 else int(rng.integers(len(Z)))
+        distance = ((Z - Z[at]) ** 2).sum(axis=1)
+        seeds[distance < nearest] = k
+        nearest = np.minimum(nearest, distance)
+    R = np.full((len(Z), K), 0.1 / K)
+    R[np.arange(len(Z)), seeds] += 0.9
+    return R
+
+
+# -- a given number of components -------------------------------------------------------------------
+
+
+def _search_fixed(problem: Problem, start: Array | None, tau: float) -> Slices:
+    """Best fit with exactly the number of components asked for: from `start`, and from three sets of seeds."""
+    K = min(problem.settings.fixed, len(problem.rows.Z))
+    starts = [start] if start is not None and start.shape[1] == K else []
+    starts += [_seeded(problem, K) for _ in range(3)]
+    best = None
+    for R in starts:
+        moments = kernels.moments_of(problem.rows, R)
+        fit = yield from _fitted(problem, R, 3 * SPLIT_STEPS, _shaped(problem, moments, tau))
+        best = fit if best is None or fit.value > best.value else best
+    assert best is not None
+    return (yield from _tuned(problem, best))

@@ -1,0 +1,98 @@
+"""What all rows of a sample have in common: centre, covariance, trimmed variances, smooth columns; and the frame."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
+from everlearn.mixture.state import Array, Frame, Shape, World
+
+# Ridge of a column, in units of its trimmed variance.
+RIDGE = 1e-3
+# Share of the values of a column, those farthest from its median, that its trimmed variance leaves out.
+TRIMMED = 0.01
+# A row is a gross outlier if a column of it lies so many trimmed standard deviations from the median.
+OUTLYING = 20.0
+# More outlying rows than this share are a group of their own and not left out.
+MAX_OUTLYING = 0.02
+# A column is smooth if this share of its values is distinct; only there may the ridge be smaller.
+DISTINCT = 0.9
+
+
+def frame_of_rows(X: Array) -> Frame:
+    """Median and power-of-two scale of each column over its observed cells."""
+    centre = np.array([np.median(v) if len(v) else 0.0 for v in _observed(X)])
+    std = np.sqrt(trimmed_variances(X, centre))
+    std = np.where(std > 1e-12 * np.abs(centre), std, 0.0)
+    return frame_of_spread(centre, std)
+
+
+def frame_of_spread(centre: Array, std: Array) -> Frame:
+    """Frame for columns of known spread; a column that does not vary takes the largest."""
+    std = np.where(std > 0.0, std, std.max(initial=0.0))
+    std = np.where(std > 0.0, std, 1.0)
+    return Frame(centre, np.exp2(np.clip(-np.round(np.log2(std)), -1000, 1000)))
+
+
+def trimmed_variances(X: Array, centre: Array) -> Array:
+    """Variance of each column without its most distant values; of all where the rest does not vary."""
+    out = np.zeros(X.shape[1])
+    for j, values in enumerate(_observed(X)):
+        distance = np.sort(np.abs(values - centre[j]))
+        kept = distance[: len(distance) - int(np.ceil(TRIMMED * len(distance)))]
+        for some in (kept, distance):
+            if len(some) and out[j] == 0.0:
+                out[j] = np.mean(some * some)
+    return out
+
+
+def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
+    """The world of a sample without gaps."""
+    centre = weights @ Z / weights.sum()
+    typical = weights * _is_typical(Z)
+    return _world(centre, _covariance(Z, weights, centre), _covariance(Z, typical, typical @ Z / typical.sum()), Z, fine)
+
+
+def _world(centre: Array, covariance: Array, typical: Array, Z: Array, fine: float) -> World:
+    variance = trimmed_variances(Z, np.median(Z, axis=0))
+    top = variance.max(initial=0.0)
+    top = top if top > 0.0 else 1.0
+    variance = np.where(variance > 1e-12 * top, variance, top)
+    smooth = smooth_columns(Z)
+    full = covariance + np.diag(ridge_of(variance, smooth, fine))
+    factor = np.empty_like(full)
+    log_det = invert_factor(full, factor)
+    height = -0.5 * (len(centre) * LOG_2PI + log_det)
+    return World(centre, covariance, factor, height, typical, variance, smooth)
+
+
+def ridge_of(variance: Array, smooth: NDArray[np.bool_], fine: float) -> Array:
+    """Variance that is added to every covariance: smaller on smooth columns, so that ties cannot become spikes."""
+    return np.asarray(RIDGE * variance * np.where(smooth, fine, 1.0))
+
+
+def first_shape(world: World, fine: float, tau: float) -> Shape:
+    """The shape before there are components: that of all rows."""
+    return Shape(world.typical, ridge_of(world.variance, world.smooth, fine), tau)
+
+
+def smooth_columns(Z: Array) -> NDArray[np.bool_]:
+    """Columns in which hardly a value is seen twice."""
+    return np.array([len(v) > 20 and len(np.unique(v)) > DISTINCT * len(v) for v in _observed(Z)])
+
+
+def _is_typical(Z: Array) -> NDArray[np.bool_]:
+    median = np.median(Z, axis=0)
+    std = np.sqrt(trimmed_variances(Z, median))
+    far = (np.abs(Z - median) > OUTLYING * np.where(std > 0.0, std, np.inf)).any(axis=1)
+    return ~far if far.mean() <= MAX_OUTLYING else np.ones(len(Z), dtype=bool)
+
+
+def _covariance(Z: Array, weights: Array, centre: Array) -> Array:
+    E = Z - centre
+    return np.asarray((E * weights[:, None]).T @ E / max(weights.sum() - 1.0, 1.0))
+
+
+def _observed(X: Array) -> list[Array]:
+    return [column[~np.isnan(column)] for column in X.T]

@@ -1,0 +1,203 @@
+"""Expectation-maximisation on a sample of rows, its leave-one-out score and its evidence."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.linalg.compile import kernel
+from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.rows import NEGLIGIBLE, squared_distance
+
+# Responsibilities below this are left out of the moments.
+SMALL = 1e-6
+TINY = 1e-300
+
+
+class Moments(NamedTuple):
+    """Weighted moments of K components."""
+
+    counts: np.ndarray  # (K,)
+    means: np.ndarray  # (K, D)
+    scatters: np.ndarray  # (K, D, D)
+
+
+class Gaussians(NamedTuple):
+    """Components as an E-step needs them."""
+
+    means: np.ndarray  # (K, D)
+    factors: np.ndarray  # (K, D, D), inverse Cholesky factors of the covariances
+    heights: np.ndarray  # (K,), log count - log|2 pi Sigma| / 2
+    log_dets: np.ndarray  # (K,), log|B|
+
+
+class Rows(NamedTuple):
+    """The rows of a search."""
+
+    Z: np.ndarray  # (m, D)
+    weights: np.ndarray  # (m,)
+    background: np.ndarray  # (m,), log joint of the broad Gaussian of all rows
+
+
+@kernel
+def moments_of(rows, R):
+    """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K)."""
+    Z, weights = rows.Z, rows.weights
+    (m, D), K = Z.shape, R.shape[1]
+    counts, means, scatters = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
+    for t in range(m):
+        for k in range(K):
+            r = weights[t] * R[t, k]
+            if r > SMALL:
+                counts[k] += r
+                for i in range(D):
+                    means[k, i] += r * Z[t, i]
+    for k in range(K):
+        for i in range(D):
+            means[k, i] /= max(counts[k], TINY)
+    e = np.empty(D)
+    for t in range(m):
+        for k in range(K):
+            r = weights[t] * R[t, k]
+            if r > SMALL:
+                S = scatters[k]
+                for i in range(D):
+                    e[i] = Z[t, i] - means[k, i]
+                for i in range(D):
+                    c, row = r * e[i], S[i]
+                    for j in range(i + 1):
+                        row[j] += c * e[j]
+    for k in range(K):
+        for i in range(D):
+            for j in range(i):
+                scatters[k, j, i] = scatters[k, i, j]
+    return Moments(counts, means, scatters)
+
+
+@kernel
+def gaussians_of(moments, shape):
+    """Posterior-mean Gaussians of the components: Sigma = B (1 + 1/N) / (tau + N - 1)."""
+    K, D = moments.means.shape
+    factors, heights, log_dets = np.empty((K, D, D)), np.empty(K), np.empty(K)
+    B = np.empty((D, D))
+    for k in range(K):
+        count = moments.counts[k]
+        posterior_scatter(count, moments.scatters[k], shape, B)
+        log_dets[k] = invert_factor(B, factors[k])
+        scale = covariance_factor(count, shape.tau)
+        factors[k] /= np.sqrt(scale)
+        heights[k] = math.log(max(count, TINY)) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_dets[k])
+    return Gaussians(moments.means, factors, heights, log_dets)
+
+
+@kernel
+def expect(rows, gaussians, R, log_joints, start, stop):
+    """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
+
+    The background takes its share of rows far from all components: an outlier then spoils no covariance.
+    """
+    D, K = rows.Z.shape[1], len(gaussians.heights)
+    e, joint = np.empty(D), np.empty(K)
+    heights, best = gaussians.heights, 0
+    for t in range(start, stop):
+        x, top = rows.Z[t], rows.background[t]
+        for step in range(K):
+            k = best if step == 0 else (step - 1 if step <= best else step)
+            limit = 2.0 * (heights[k] - top + NEGLIGIBLE)
+            d2 = squared_distance(gaussians.factors[k], gaussians.means[k], x, e, limit) if limit > 0.0 else 0.0
+            joint[k] = heights[k] - 0.5 * d2 if limit > 0.0 else -np.inf
+            top = max(top, joint[k])
+        s, high = math.exp(rows.background[t] - top), -np.inf
+        for k in range(K):
+            if joint[k] > high:
+                high, best = joint[k], k
+            v = joint[k] - top
+            joint[k] = math.exp(v) if v > -NEGLIGIBLE else 0.0
+            s += joint[k]
+        for k in range(K):
+            R[t, k] = joint[k] / s
+        log_joints[t] = top + math.log(s)
+
+
+@kernel
+def em(rows, R, shape, steps, tolerance):
+    """EM steps on few rows, changing R in place; returns the moments of the last R."""
+    m = len(rows.Z)
+    log_joints, last = np.empty(m), -np.inf
+    moments = moments_of(rows, R)
+    for _ in range(steps):
+        expect(rows, gaussians_of(moments, shape), R, log_joints, 0, m)
+        moments = moments_of(rows, R)
+        value = np.sum(rows.weights * log_joints)
+        if value - last < tolerance:
+            break
+        last = value
+    return moments
+
+
+@kernel
+def leave_one_out(rows, R, moments, gaussians, tau, out, start):
+    """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
+
+    With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
+    ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost.
+    """
+    D, K = rows.Z.shape[1], len(moments.counts)
+    e, joint = np.empty(D), np.empty(K)
+    total = np.sum(rows.weights)
+    for i in range(len(out)):
+        t = start + i
+        one = min(rows.weights[t], 1.0)
+        top = rows.background[t]
+        for k in range(K):
+            N, r = moments.counts[k], one * R[t, k]
+            left = N - r
+            joint[k] = -np.inf
+            if left < 1e-3 * N or left < 1e-6:
+                continue
+            if r < 1e-9:  # far away, or a row that changes nothing: the early exit of the E-step
+                limit = 2.0 * (gaussians.heights[k] - top + NEGLIGIBLE)
+                if limit > 0.0:
+                    d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, limit)
+                    joint[k] = gaussians.heights[k] - 0.5 * d2
+                    top = max(top, joint[k])
+                continue
+            d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, np.inf)
+            q = d2 * covariance_factor(N, tau)
+            rest = max(1.0 - r * N / left * q, 1e-12)
+            scale = covariance_factor(left, tau)
+            distance = q / rest * (N / left) ** 2 / scale
+            log_det = gaussians.log_dets[k] + math.log(rest)
+            joint[k] = math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_det + distance)
+            top = max(top, joint[k])
+        s = math.exp(rows.background[t] - top)
+        for k in range(K):
+            v = joint[k] - top
+            s += math.exp(v) if v > -NEGLIGIBLE else 0.0
+        out[i] = top + math.log(s) - math.log(max(total - one, 1e-6))
+
+
+@kernel
+def log_marginals(moments, shape, world):
+    """Log marginal likelihood of the rows of each component, given R: the normal-inverse-Wishart evidence.
+
+    ``-(N-1) D/2 log pi + log Gamma_D((v+N-1)/2) / Gamma_D(v/2) + v/2 log|P| - (v+N-1)/2 log|P + S + N ridge|
+    - D/2 log N + log N(mean; world)`` with P = tau (C + ridge) and v = D + 1 + tau.
+    """
+    K, D = moments.means.shape
+    out, B, F, e = np.empty(K), np.empty((D, D)), np.empty((D, D)), np.empty(D)
+    tau = shape.tau
+    v = D + 1.0 + tau
+    posterior_scatter(0.0, np.zeros((D, D)), shape, B)
+    prior = 0.5 * v * invert_factor(B, F)
+    for k in range(K):
+        N = moments.counts[k]
+        dof = max(N - 1.0, 0.0)
+        posterior_scatter(N, moments.scatters[k], shape, B)
+        value = prior - 0.5 * (v + dof) * invert_factor(B, F)
+        value -= 0.5 * D * (dof * math.log(math.pi) + math.log(max(N, 1.0)))
+        for i in range(D):
+            value += math.lgamma(0.5 * (v + dof - i)) - math.lgamma(0.5 * (v - i))
+        d2 = squared_distance(world.factor, world.centre, moments.means[k], e, np.inf)
+        out[k] = value + (world.height - 0.5 * d2) * min(N, 1.0)
+    return out

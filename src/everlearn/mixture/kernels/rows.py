@@ -1,0 +1,216 @@
+"""Learning rows one by one with frozen factors, and the priority sample of rows."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel
+from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.missing import fill_row
+
+# Responsibilities below this change no component: what they would add is lost in rounding after few rows.
+SMALL = 1e-5
+# A component this many nats below the best takes no part.
+NEGLIGIBLE = 30.0
+LOG_HALF, LOG_TWO = np.log(0.5), np.log(2.0)
+
+
+@kernel
+def refresh(k, components, shape):
+    """Take what component k gathered since its last refresh into its mean, scatter, factor and height, in place."""
+    c = components
+    D = c.means.shape[1]
+    c.count[k] += c.fresh[k]
+    c.fresh[k] = 0.0
+    count = c.count[k]
+    B = np.empty((D, D))
+    for i in range(D):
+        c.shift[k, i] /= count
+        c.means[k, i] += c.shift[k, i]
+    for i in range(D):
+        for j in range(i + 1):
+            c.scatter[k, i, j] -= count * c.shift[k, i] * c.shift[k, j]
+    c.shift[k] = 0.0
+    posterior_scatter(count, c.scatter[k], shape, B)
+    scale = covariance_factor(count, shape.tau)
+    log_det = invert_factor(B, c.factors[k])
+    for i in range(D):
+        for j in range(i + 1):
+            c.factors[k, i, j] /= np.sqrt(scale)
+    c.heights[k] = np.log(c.mass[k]) - 0.5 * (D * (LOG_2PI + np.log(scale)) + log_det)
+
+
+@kernel
+def refresh_all(components, shape):
+    """`refresh` of every component, in place."""
+    for k in range(components.size):
+        refresh(k, components, shape)
+
+
+@inner
+def squared_distance(factor, mean, x, e, limit):
+    """|factor (x - mean)|^2, or what has added up when it exceeds `limit`; e is room for the deviation."""
+    D = x.shape[0]
+    for i in range(D):
+        e[i] = x[i] - mean[i]
+    total = 0.0
+    for i in range(D):
+        row, y = factor[i], 0.0
+        for j in range(i + 1):
+            y += row[j] * e[j]
+        total += y * y
+        if total > limit:
+            break
+    return total
+
+
+@inner
+def background(x, world, e):
+    """Log joint of the broad Gaussian behind the components: half a row of N(mean, 4 covariance) of all rows."""
+    d2 = squared_distance(world.factor, world.centre, x, e, np.inf)
+    return LOG_HALF + world.height - x.shape[0] * LOG_TWO - 0.125 * d2
+
+
+@inner
+def add_to(k, r, x, rest, gaps, components):
+    """Add a row of weight r to component k; `rest` is the covariance of its gaps."""
+    c = components
+    c.mass[k] += r
+    c.fresh[k] += r
+    D = x.shape[0]
+    mean, shift, scatter = c.means[k], c.shift[k], c.scatter[k]
+    for i in range(D):
+        e = r * (x[i] - mean[i])
+        shift[i] += e
+        row = scatter[i]
+        for j in range(i + 1):
+            row[j] += e * (x[j] - mean[j])
+    if gaps:
+        for i in range(D):
+            for j in range(i + 1):
+                scatter[i, j] += r * rest[i, j]
+
+
+@kernel
+def create(K, weight, x, components, shape):
+    """Make component K of one row."""
+    c = components
+    c.mass[K], c.count[K], c.fresh[K] = weight, 0.0, weight
+    c.means[K] = x
+    c.shift[K] = 0.0
+    c.scatter[K] = 0.0
+    refresh(K, c, shape)
+
+
+@kernel
+def learn_rows(X, weights, components, prior, frame, rule, out):
+    """Learn rows of the data in their order, in place; returns the new number of components and their total.
+
+    The posterior probabilities of a row come from factors that are frozen until their component has grown by a share
+    `rule.growth`: a row costs O(K D^2 / 2), and O(D^3) only 10 ln(n) times a component. A row beyond the
+    threshold of all components opens one; where there is no room, the broad Gaussian of all rows takes its
+    share, so that an outlier does not spoil the nearest component.
+    """
+    shape, world = prior
+    c, K, D = components, components.size, X.shape[1]
+    room = c.mass.shape[0]
+    x, e = np.empty(D), np.empty(D)
+    joint, filled, rest = np.empty(room + 1), np.empty((room, D)), np.zeros((room, D, D))
+    total = c.total
+    best = 0
+    for t in range(X.shape[0]):
+        observed = 0
+        for i in range(D):
+            x[i] = (X[t, i] - frame.centre[i]) * frame.inverse[i]
+            observed += not np.isnan(x[i])
+        out.distance[t], out.log_density[t] = np.nan, np.nan
+        w = weights[t]
+        if observed == 0 or w <= 0.0:
+            continue
+        gaps = observed < D
+        threshold = rule.thresholds[observed]
+        top, nearest = -np.inf, np.inf
+        for step in range(K):
+            # The component of the last row comes first: a good start makes the early exit work for the others.
+            k = best if step == 0 else (step - 1 if step <= best else step)
+            if gaps:
+                if c.fresh[k] > 0.0:
+                    refresh(k, c, shape)
+                joint[k], d2 = fill_row(x, k, c, shape, filled[k], rest[k])
+            else:
+                limit = max(threshold, 2.0 * (c.heights[k] - top + NEGLIGIBLE))
+                d2 = squared_distance(c.factors[k], c.means[k], x, e, limit)
+                joint[k] = c.heights[k] - 0.5 * d2
+            nearest = min(nearest, d2)
+            top = max(top, joint[k])
+        out.distance[t] = nearest
+        last = K
+        if nearest > threshold and not gaps:
+            joint[K] = background(x, world, e)
+            top = max(top, joint[K])
+            last = K + 1
+        s, high = 0.0, -np.inf
+        for k in range(last):
+            if k < K and joint[k] > high:
+                high, best = joint[k], k
+            v = joint[k] - top
+            joint[k] = np.exp(v) if v > -NEGLIGIBLE else 0.0
+            s += joint[k]
+        out.log_density[t] = top + np.log(s) - np.log(total)
+        total += w
+        if last > K and K < room:
+            create(K, w, x, c, shape)
+            best = K
+            K += 1
+            continue
+        for k in range(K):
+            r = w * joint[k] / s
+            if r > SMALL * w:
+                add_to(k, r, filled[k] if gaps else x, rest[k], gaps, c)
+                if c.fresh[k] > rule.growth * c.count[k] + 0.5:
+                    refresh(k, c, shape)
+    return K, total
+
+
+@kernel
+def background_of(Z, world):
+    """`background` of every row."""
+    out, e = np.empty(len(Z)), np.empty(Z.shape[1])
+    for t in range(len(Z)):
+        out[t] = background(Z[t], world, e)
+    return out
+
+
+@kernel
+def uniform(seed, number):
+    """A uniform number in (0, 1) from a row's number (splitmix64): no generator state, the same in any batch."""
+    z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (np.float64(z >> np.uint64(11)) + 0.5) / 9007199254740992.0
+
+
+@kernel
+def sample_rows(X, weights, frame, reservoir, first, seed):
+    """Offer rows to the priority sample, in place; returns its size and level."""
+    size, level, room = reservoir.size, reservoir.level, reservoir.rows.shape[0]
+    low = np.argmin(reservoir.keys) if size == room else 0
+    for t in range(X.shape[0]):
+        if weights[t] <= 0.0 or np.isnan(X[t]).all():
+            continue
+        key = np.log(weights[t]) - np.log(uniform(seed, first + t))
+        slot = size
+        if size == room:
+            if key <= reservoir.keys[low]:
+                level = max(level, key)
+                continue
+            slot = low
+            level = max(level, reservoir.keys[low])
+        else:
+            size += 1
+        for i in range(X.shape[1]):
+            reservoir.rows[slot, i] = (X[t, i] - frame.centre[i]) * frame.inverse[i]
+        reservoir.keys[slot] = key
+        reservoir.log_weights[slot] = np.log(weights[t])
+        if size == room:
+            low = np.argmin(reservoir.keys)
+    return size, level

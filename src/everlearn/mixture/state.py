@@ -1,0 +1,118 @@
+"""State, settings and information of the incremental mixture; every field with its shape.
+
+K is the number of components, D that of columns, M the size of the reservoir, P that of the pending rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Frame(NamedTuple):
+    """Coordinates in which the model works: z = (x - centre) * inverse, fixed when the warm-up ends."""
+
+    centre: Array  # (D,), the median of each column
+    inverse: Array  # (D,), one over a power of two near the trimmed standard deviation
+
+
+class Components(NamedTuple):
+    """Moments and frozen factors of the components; arrays have room for some that are created between searches.
+
+    ``means`` and ``scatter`` are those of the last refresh plus, in ``scatter``, what came since about the same mean;
+    `kernels.rows.refresh` takes ``shift`` into the mean.
+    """
+
+    size: int  # K
+    total: float  # weight of all rows learned, those of the background included
+    mass: Array  # (room,), share of all rows, by weight
+    count: Array  # (room,), rows behind the moments, at most the mass
+    fresh: Array  # (room,), rows since the last refresh
+    means: Array  # (room, D)
+    shift: Array  # (room, D), sum of deviations from the mean since the last refresh
+    scatter: Array  # (room, D, D), lower triangle
+    factors: Array  # (room, D, D), inverse Cholesky factor of the covariance: lower triangle
+    heights: Array  # (room,), log(mass) - log|2 pi Sigma| / 2
+
+
+class Shape(NamedTuple):
+    """What all components share: the inverse-Wishart prior of their covariances."""
+
+    matrix: Array  # (D, D), the common shape C
+    ridge: Array  # (D,), variance added to every covariance
+    tau: float  # rows that the common shape counts for
+
+
+class World(NamedTuple):
+    """All rows together: the broad Gaussian that stands behind the components."""
+
+    centre: Array  # (D,)
+    covariance: Array  # (D, D), of all rows
+    factor: Array  # (D, D), inverse Cholesky factor of it, with the ridge
+    height: float  # -log|2 pi covariance| / 2
+    typical: Array  # (D, D), covariance without gross outliers
+    variance: Array  # (D,), trimmed variance of each column
+    smooth: NDArray[np.bool_]  # (D,), columns in which hardly a value occurs twice
+
+
+class Reservoir(NamedTuple):
+    """Priority sample of the rows (Duffield, Lund and Thorup, 2007), in the coordinates of the frame.
+
+    A row of weight w has the priority w / u, with u uniform from its number; the rows of highest priority are kept, and
+    stand for max(w, level) rows each. Without weights that is a uniform sample without replacement.
+    """
+
+    rows: NDArray[np.float32]  # (M, D)
+    log_weights: Array  # (M,)
+    keys: Array  # (M,), logarithms of the priorities
+    size: int  # slots in use
+    level: float  # largest log-priority that was turned away; -inf while none was
+
+
+class Pending(NamedTuple):
+    """Rows that came since a search was due, in the units of the data."""
+
+    rows: Array  # (P, D)
+    weights: Array  # (P,)
+    size: int
+
+
+class State(NamedTuple):
+    """The model at the row where the last search was due, or now if none is, and the rows since then.
+
+    While a search is due, `components` and `reservoir` stay as they were when it became due: they are its input, and so
+    the result is the same however its work is spread over the rows of the lag.
+    """
+
+    n: int  # rows behind components and reservoir
+    frame: Frame | None  # None during warm-up
+    components: Components | None
+    shape: Shape | None
+    world: World | None
+    fine: float  # factor of the ridge on smooth columns
+    searched: int  # row at which the last adopted search was due
+    known: int  # components that it found
+    reservoir: Reservoir
+    pending: Pending
+
+
+class Settings(NamedTuple):
+    """Numbers that stay the same for the whole stream."""
+
+    thresholds: Array  # (D + 1,), squared distance beyond which a row opens a component, by observed columns
+    growth: float  # a factor is renewed when its component has grown by this share
+    seed: int
+    fixed: int  # number of components asked for; 0: found
+    most: int  # most components
+    warmup: int  # rows of the first search
+
+
+class Info(NamedTuple):
+    """What was seen while learning: of each row, before it was learned."""
+
+    log_density: Array  # (n,), in the units of the data; NaN during warm-up
+    distance: Array  # (n,), squared distance to the nearest component
