@@ -10,13 +10,19 @@ from scipy.special import chdtrc
 
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
-from everlearn.mixture import learn as learning
 from everlearn.mixture.keep import schedule
-from everlearn.mixture.keep.carry import copied
-from everlearn.mixture.keep.reconsider import mixture_of, reconsider
-from everlearn.mixture.kernels.rows import refresh_all
-from everlearn.mixture.learn import Progress, finish, learn_by, opened, rows_seen, working_components
-from everlearn.mixture.state import Array, Settings, State
+from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
+from everlearn.mixture.learn import (
+    Progress,
+    finish,
+    opened,
+    rows_seen,
+    update,
+    with_own_components,
+    with_pending_sampled,
+    working_model,
+)
+from everlearn.mixture.state import Array, Frame, Model, Settings, State
 
 # The broad Gaussian behind the components counts for half a row, and has four times the covariance of all rows.
 BACKGROUND_ROWS, BACKGROUND_SPREAD = 0.5, 4.0
@@ -24,10 +30,11 @@ BACKGROUND_ROWS, BACKGROUND_SPREAD = 0.5, 4.0
 
 @dataclass
 class Look:
-    """A search made for an answer, and what has been derived from it. It goes on learning while it is asked."""
+    """The model that answers, with what has been derived from it. It goes on learning while it is asked."""
 
-    state: State
-    looked: int  # row of the search
+    model: Model
+    frame: Frame
+    looked: int  # row of the search that it comes from
     cache: dict[str, Any] = field(default_factory=dict)
 
 
@@ -47,7 +54,7 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if rows_seen(state) >= schedule.ASK_AGAIN * asked.last or state.searched > look.looked:
         asked.look = None
         return
-    look.state, _ = learn_by(look.state, X, weights, settings)
+    look.model = update(look.model, look.frame, X, weights, None, settings)
     look.cache.clear()
 
 
@@ -58,28 +65,27 @@ def answering_state(state: State, settings: Settings, progress: Progress, asked:
     the warm-up a search is made whenever the rows have doubled.
     """
     n, look = rows_seen(state), asked.look
+    working = working_model(state, settings, progress)
     searched = max(state.searched, look.looked if look else 0)
-    again = n >= schedule.ASK_AGAIN * asked.last or (state.components is None and n >= 2 * searched)
+    again = n >= schedule.ASK_AGAIN * asked.last or (working is None and n >= 2 * searched)
     if n >= schedule.ASK_AGAIN * searched and again:
-        look = Look(_looked(state, settings, progress), n)
+        look = _looked(state, working, settings)
     elif look is None:
-        components = copied(working_components(state, settings, progress))
-        look = Look(state._replace(components=components), state.searched)
+        assert working is not None
+        assert state.frame is not None
+        look = Look(with_own_components(working), state.frame, state.searched)
     asked.look, asked.last = look, n
     return look
 
 
-def _looked(state: State, settings: Settings, progress: Progress) -> State:
-    """The state with a search on all rows at hand; nothing of `state` changes."""
-    if state.components is None:
+def _looked(state: State, working: Model | None, settings: Settings) -> Look:
+    """A search on all rows at hand; nothing of `state` changes."""
+    if working is None:
         whole = opened(state, state.pending.size, settings)
     else:
-        components = copied(working_components(state, settings, progress))
-        whole = learning.with_pending_sampled(state, settings)._replace(components=components)
-    found = finish(reconsider(whole, settings, asked=True))
-    return whole._replace(
-        components=found.components, shape=found.shape, world=found.world, fine=found.fine, known=found.known
-    )
+        whole = with_pending_sampled(state, settings)._replace(model=working)
+    assert whole.frame is not None
+    return Look(finish(reconsider(whole, settings, asked=True)), whole.frame, rows_seen(state))
 
 
 # -- the mixture in the units of the data ------------------------------------------------------------
@@ -88,35 +94,27 @@ def _looked(state: State, settings: Settings, progress: Progress) -> State:
 def components_mixture(look: Look) -> Mixture:
     """The components in the units of the data: weights, means, covariances."""
     if "components" not in look.cache:
-        state = look.state
-        components = copied(state.components)
-        refresh_all(components, state.shape)
-        look.cache["refreshed"] = components
-        look.cache["components"] = _in_units(mixture_of(components, state.shape), state)
+        look.cache["components"] = _in_units(mixture_of(refreshed(look.model)), look.frame)
     return look.cache["components"]  # type: ignore[no-any-return]
 
 
 def whole_mixture(look: Look) -> Mixture:
     """The components and, as the last one, the broad Gaussian behind them: what densities come from."""
     if "whole" not in look.cache:
-        own, state = components_mixture(look), look.state
-        world = state.world
-        broad = world.covariance + np.diag(state.shape.ridge)
-        behind = _in_units(Mixture(np.ones(1), world.centre[None], BACKGROUND_SPREAD * broad[None]), state)
-        mass = state.components.mass[: state.components.size].sum()
-        weights = np.append(own.weights * mass, BACKGROUND_ROWS)
-        look.cache["whole"] = Mixture(
-            weights / weights.sum(), *(np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
-        )
+        own, (components, shape, world, _, _) = components_mixture(look), look.model
+        broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
+        behind = _in_units(Mixture(np.ones(1), world.centre[None], broad[None]), look.frame)
+        weights = np.append(own.weights * components.mass[: components.size].sum(), BACKGROUND_ROWS)
+        parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
+        look.cache["whole"] = Mixture(weights / weights.sum(), *parts)
         look.cache["whitening"] = mixtures.whitenings(look.cache["whole"])
     return look.cache["whole"]  # type: ignore[no-any-return]
 
 
-def _in_units(mixture: Mixture, state: State) -> Mixture:
-    scale = 1.0 / state.frame.inverse
-    return Mixture(
-        mixture.weights, mixture.means * scale + state.frame.centre, mixture.covariances * scale * scale[:, None]
-    )
+def _in_units(mixture: Mixture, frame: Frame) -> Mixture:
+    scale = 1.0 / frame.inverse
+    covariances = mixture.covariances * scale * scale[:, None]
+    return Mixture(mixture.weights, mixture.means * scale + frame.centre, covariances)
 
 
 def log_density(look: Look, X: Array) -> Array:

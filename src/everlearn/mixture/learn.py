@@ -11,14 +11,14 @@ import numpy as np
 
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
-from everlearn.mixture.keep.reconsider import Found, reconsider
+from everlearn.mixture.keep.reconsider import reconsider
 from everlearn.mixture.keep.world import frame_of_rows
 from everlearn.mixture.kernels import rows as kernels
 from everlearn.mixture.state import (
     Array,
-    Components,
     Frame,
     Info,
+    Model,
     Pending,
     Reservoir,
     Settings,
@@ -40,18 +40,18 @@ class Prior(NamedTuple):
 
 @dataclass
 class Progress:
-    """What can be worked out again from a state: the working copy of its components, and the search that is due."""
+    """What can be worked out again from a state: the working copy of its model, and the search that is due."""
 
-    working: Components | None = None
-    search: Generator[None, None, Found] | None = None
-    found: Found | None = None
+    working: Model | None = None
+    search: Generator[None, None, Model] | None = None
+    found: Model | None = None
 
 
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
     sample = Reservoir(np.zeros((reservoir, D), np.float32), np.zeros(reservoir), np.zeros(reservoir), 0, -np.inf)
     room = settings.warmup + schedule.lag(settings.warmup)
-    return State(0, frame, None, None, None, 1.0, 0, 0, sample, _no_rows(room, D))
+    return State(0, frame, None, 0, sample, _no_rows(room, D))
 
 
 def _no_rows(room: int, D: int) -> Pending:
@@ -63,9 +63,7 @@ def rows_seen(state: State) -> int:
     return state.n + state.pending.size
 
 
-def learn(
-    state: State, X: Array, weights: Array, settings: Settings, progress: Progress
-) -> tuple[State, Info]:
+def learn(state: State, X: Array, weights: Array, settings: Settings, progress: Progress) -> tuple[State, Info]:
     """Learn rows in their order; arrays of the state and `progress` change in place.
 
     A search that is due at row n works on the state of that row and is adopted `schedule.lag(n)` rows later, after
@@ -76,7 +74,7 @@ def learn(
     at = 0
     while at < len(X):
         due = schedule.next_search(state.searched, settings.warmup, len(state.reservoir.rows))
-        waits = state.components is None or state.n == due
+        waits = state.model is None or state.n == due
         end = due + schedule.lag(due) if waits else due
         stop = min(len(X), at + end - rows_seen(state))
         part = slice(at, stop)
@@ -88,36 +86,35 @@ def learn(
             elif rows_seen(state) >= due:
                 _advance(state, settings, progress, due, stop - at)
         else:
-            state = _learn_rows(state, X[part], weights[part], some, settings)
-            progress.working = state.components
+            assert state.model is not None
+            state = _learn_rows(state, state.model, X[part], weights[part], some, settings)
+            progress.working = state.model
         at = stop
     return state, info
 
 
-def working_components(state: State, settings: Settings, progress: Progress) -> Components | None:
-    """Components that have learned every row: the state's own, or its copy with the pending rows."""
-    if progress.working is None and state.components is not None:
-        progress.working = state.components
-        if state.pending.size:
-            progress.working = copied(state.components)
-            rows, weights, n = state.pending
-            progress.working = _update(progress.working, state, rows[:n], weights[:n], _ignored(n), settings)
+def working_model(state: State, settings: Settings, progress: Progress) -> Model | None:
+    """The model that has learned every row: the state's own, or its copy with the pending rows."""
+    if progress.working is None and state.model is not None:
+        progress.working = state.model
+        rows, weights, n = state.pending
+        if n:
+            copy = with_own_components(state.model)
+            progress.working = update(copy, state.frame, rows[:n], weights[:n], _ignored(n), settings)
     return progress.working
 
 
-def _update(
-    components: Components, state: State, X: Array, weights: Array, info: Info, settings: Settings
-) -> Components:
-    """Learn rows by `components`, in place, with the frame, shape and world of the state."""
-    prior = Prior(state.shape, state.world)
-    size, total = kernels.learn_rows(X, weights, components, prior, state.frame, settings, info)
-    return components._replace(size=size, total=total)
+def with_own_components(model: Model) -> Model:
+    """The same model, with components in arrays of their own."""
+    return model._replace(components=copied(model.components))
 
 
-def learn_by(state: State, X: Array, weights: Array, settings: Settings) -> tuple[State, Info]:
-    """Learn rows by the components of a state and nothing else: neither reservoir nor schedule; in place."""
-    info = _ignored(len(X))
-    return state._replace(components=_update(state.components, state, X, weights, info, settings)), info
+def update(model: Model, frame: Frame | None, X: Array, weights: Array, info: Info | None, settings: Settings) -> Model:
+    """Learn rows by the components of a model, in place, and nothing else: neither reservoir nor schedule."""
+    info = _ignored(len(X)) if info is None else info
+    prior = Prior(model.shape, model.world)
+    size, total = kernels.learn_rows(X, weights, model.components, prior, frame, settings, info)
+    return model._replace(components=model.components._replace(size=size, total=total))
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -125,8 +122,13 @@ def with_pending_sampled(state: State, settings: Settings) -> State:
     rows, weights, n = state.pending
     if n == 0:
         return state
-    sample = Reservoir(*(a.copy() for a in state.reservoir[:3]), *state.reservoir[3:])
-    return _sampled(state._replace(reservoir=sample), rows[:n], weights[:n], settings)
+    return _sampled(state._replace(reservoir=_own(state.reservoir)), rows[:n], weights[:n], settings)
+
+
+def _own(sample: Reservoir) -> Reservoir:
+    """The same sample in arrays of its own."""
+    rows, log_weights, keys, size, level = sample
+    return Reservoir(rows.copy(), log_weights.copy(), keys.copy(), size, level)
 
 
 def _ignored(n: int) -> Info:
@@ -140,22 +142,21 @@ def _sampled(state: State, X: Array, weights: Array, settings: Settings) -> Stat
     return state._replace(n=state.n + len(X), reservoir=sample._replace(size=size, level=level))
 
 
-def _learn_rows(state: State, X: Array, weights: Array, info: Info, settings: Settings) -> State:
-    components = _update(state.components, state, X, weights, info, settings)
-    return _sampled(state, X, weights, settings)._replace(components=components)
+def _learn_rows(state: State, model: Model, X: Array, weights: Array, info: Info | None, settings: Settings) -> State:
+    model = update(model, state.frame, X, weights, info, settings)
+    return _sampled(state, X, weights, settings)._replace(model=model)
 
 
-def _learn_pending(
-    state: State, X: Array, weights: Array, info: Info, settings: Settings, progress: Progress
-) -> State:
+def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings: Settings, progress: Progress) -> State:
     """Keep rows until the search is adopted; the working copy learns them, if there is one."""
     pending = state.pending
-    if state.components is not None:
+    if state.model is not None:
         if pending.size == 0:
             pending = _no_rows(schedule.lag(state.n), X.shape[1])
-            progress.working = copied(state.components)
-        working = working_components(state, settings, progress)
-        progress.working = _update(working, state, X, weights, info, settings)
+            progress.working = with_own_components(state.model)
+        working = working_model(state, settings, progress)
+        assert working is not None
+        progress.working = update(working, state.frame, X, weights, info, settings)
     end = pending.size + len(X)
     pending.rows[pending.size : end] = X
     pending.weights[pending.size : end] = weights
@@ -164,14 +165,13 @@ def _learn_pending(
 
 def _input_of_search(state: State, settings: Settings) -> State:
     """The state that the search which is due works on: during warm-up, that of the first rows."""
-    return state if state.components is not None else opened(state, settings.warmup, settings)
+    return state if state.model is not None else opened(state, settings.warmup, settings)
 
 
 def opened(state: State, n: int, settings: Settings) -> State:
     """A state of the first n pending rows of the warm-up, in a reservoir of its own."""
     rows, weights = state.pending.rows[:n], state.pending.weights[:n]
-    sample = Reservoir(*(a.copy() for a in state.reservoir[:3]), 0, -np.inf)
-    new = state._replace(frame=state.frame or frame_of_rows(rows), reservoir=sample)
+    new = state._replace(frame=state.frame or frame_of_rows(rows), reservoir=_own(state.reservoir))
     return _sampled(new, rows, weights, settings)
 
 
@@ -199,16 +199,13 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
         found = finish(progress.search or reconsider(base, settings, asked=False))
     rows, weights, n = state.pending
     late = rows[base.n - state.n : n], weights[base.n - state.n : n]
-    new = base._replace(
-        components=found.components, shape=found.shape, world=found.world, fine=found.fine, searched=base.n,
-        known=found.known, pending=_no_rows(0, rows.shape[1]),
-    )  # fmt: skip
-    new = _learn_rows(new, *late, _ignored(len(late[0])), settings)
-    progress.working, progress.search, progress.found = new.components, None, None
+    new = base._replace(searched=base.n, pending=_no_rows(0, rows.shape[1]))
+    new = _learn_rows(new, found, *late, None, settings)
+    progress.working, progress.search, progress.found = new.model, None, None
     return new
 
 
-def finish(search: Generator[None, None, Found]) -> Found:
+def finish(search: Generator[None, None, Model]) -> Model:
     """Work a search out to its end."""
     while True:
         try:

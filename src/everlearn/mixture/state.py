@@ -18,6 +18,7 @@ class Frame(NamedTuple):
 
     centre: Array  # (D,), the median of each column
     inverse: Array  # (D,), one over a power of two near the trimmed standard deviation
+    log_scale: Array  # (D,), -log(inverse)
 
 
 class Components(NamedTuple):
@@ -30,7 +31,7 @@ class Components(NamedTuple):
     size: int  # K
     total: float  # weight of all rows learned, those of the background included
     mass: Array  # (room,), share of all rows, by weight
-    count: Array  # (room,), rows behind the moments, at most the mass
+    counts: Array  # (room,), rows behind the moments, at most the mass
     fresh: Array  # (room,), rows since the last refresh
     means: Array  # (room, D)
     shift: Array  # (room, D), sum of deviations from the mean since the last refresh
@@ -81,21 +82,27 @@ class Pending(NamedTuple):
     size: int
 
 
+class Model(NamedTuple):
+    """Components and what they share: what a search finds, and rows then change."""
+
+    components: Components
+    shape: Shape
+    world: World
+    fine: float  # factor of the ridge on smooth columns
+    known: int  # components that the last search found; those after them were created since
+
+
 class State(NamedTuple):
     """The model at the row where the last search was due, or now if none is, and the rows since then.
 
-    While a search is due, `components` and `reservoir` stay as they were when it became due: they are its input, and so
-    the result is the same however its work is spread over the rows of the lag.
+    While a search is due, `model` and `reservoir` stay as they were when it became due: they are its input, and so the
+    result is the same however its work is spread over the rows of the lag.
     """
 
-    n: int  # rows behind components and reservoir
-    frame: Frame | None  # None during warm-up
-    components: Components | None
-    shape: Shape | None
-    world: World | None
-    fine: float  # factor of the ridge on smooth columns
+    n: int  # rows behind model and reservoir
+    frame: Frame | None  # None during warm-up, unless it was given
+    model: Model | None  # None during warm-up
     searched: int  # row at which the last adopted search was due
-    known: int  # components that it found
     reservoir: Reservoir
     pending: Pending
 

@@ -22,7 +22,7 @@ class Stock(NamedTuple):
     """Moments that stand for all rows."""
 
     mass: Array  # (K,)
-    count: Array  # (K,)
+    counts: Array  # (K,)
     means: Array  # (K, D)
     scatter: Array  # (K, D, D)
 
@@ -37,7 +37,7 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
         return out
 
     new = Components(
-        K, total, roomy(stock.mass), roomy(stock.count), np.zeros(room), roomy(stock.means), np.zeros((room, D)),
+        K, total, roomy(stock.mass), roomy(stock.counts), np.zeros(room), roomy(stock.means), np.zeros((room, D)),
         roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
     )  # fmt: skip
     refresh_all(new, shape)
@@ -60,7 +60,7 @@ def stock_of_components(components: Components) -> Stock:
     K = components.size
     lower = components.scatter[:K]
     scatter = lower + np.tril(lower, -1).transpose(0, 2, 1)
-    return Stock(components.mass[:K].copy(), components.count[:K].copy(), components.means[:K].copy(), scatter)
+    return Stock(components.mass[:K].copy(), components.counts[:K].copy(), components.means[:K].copy(), scatter)
 
 
 def is_unmoved(start: Array, fit: Fit) -> bool:
@@ -83,7 +83,7 @@ def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit:
     flow = start.T @ (fit.R * weights[:, None])
     target, held = flow.argmax(axis=1), np.maximum(flow.sum(axis=1), 1e-12)
     whole = flow.max(axis=1) > PURE * held
-    ratio = stock.mass.sum() / max(stock.count.sum(), 1e-12)
+    ratio = stock.mass.sum() / max(stock.counts.sum(), 1e-12)
     mass, count, means, scatter = (values.copy() for values in stock)
     for k in range(fit.size):
         own = np.flatnonzero(whole & (target == k))
@@ -91,10 +91,10 @@ def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit:
             continue
         rest = weights * fit.R[:, k] * (1.0 - start[:, own].sum(axis=1))
         parts = [Stock(*(values[own] for values in old))]
-        if rest.sum() > 1e-3 * stock.count[k]:
+        if rest.sum() > 1e-3 * stock.counts[k]:
             parts.append(_stock_of_rows(Z, rest, ratio))
         total = _sum(Stock(*(np.concatenate(values) for values in zip(*parts, strict=True))))
-        if total.count > 1.2 * stock.count[k] and _agree(fit.moments, k, total, fit.shape.ridge):
+        if total.counts > 1.2 * stock.counts[k] and _agree(fit.moments, k, total, fit.shape.ridge):
             mass[k], count[k], means[k], scatter[k] = total
     return Stock(mass, count, means, scatter)
 
@@ -111,8 +111,8 @@ def _sum(parts: Stock) -> Stock:
     mass = parts.mass.sum()
     mean = parts.mass @ parts.means / mass
     E = parts.means - mean
-    each = parts.scatter / np.maximum(parts.count, 1e-9)[:, None, None] + E[:, :, None] * E[:, None, :]
-    count = parts.count.sum()
+    each = parts.scatter / np.maximum(parts.counts, 1e-9)[:, None, None] + E[:, :, None] * E[:, None, :]
+    count = parts.counts.sum()
     return Stock(mass, count, mean, np.tensordot(parts.mass / mass, each, 1) * count)
 
 
@@ -120,7 +120,7 @@ def _agree(sample: Moments, k: int, total: Stock, ridge: Array) -> bool:
     """Whether the sampled rows of component k may come from a Gaussian with the moments of all."""
     D = len(ridge)
     own = sample.scatters[k] / max(sample.counts[k], 1.0) + np.diag(ridge)
-    all_rows = total.scatter / total.count + np.diag(ridge)
+    all_rows = total.scatter / total.counts + np.diag(ridge)
     F = np.empty((D, D))
     log_det = invert_factor(all_rows, F)
     d = F @ (sample.means[k] - total.means)

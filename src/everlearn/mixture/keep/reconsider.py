@@ -11,29 +11,19 @@ from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import carry as carrying
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.schedule import search_rows
-from everlearn.mixture.keep.search import FIRST_TAU, choose_fine, polish, problem_of, search
+from everlearn.mixture.keep.search import choose_fine, polish, problem_of, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.kernels import em as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels
 from everlearn.mixture.kernels.covariance import covariance_factor, covariances_of
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
 from everlearn.mixture.kernels.rows import background_of, refresh_all
-from everlearn.mixture.state import Array, Components, Reservoir, Settings, Shape, State, World
+from everlearn.mixture.state import Array, Components, Model, Reservoir, Settings, Shape, State, World
 
 # Passes over a first sample with gaps: they are filled from the columns, then by the mixture of the pass before.
 FIRST_PASSES = 3
 # Steps of EM with gaps, and the gain in nats a row below which it has converged.
 GAP_STEPS, GAP_TOLERANCE = 60, 1e-4
-
-
-class Found(NamedTuple):
-    """What a search found; before the first one there are no components."""
-
-    components: Components | None
-    shape: Shape | None
-    world: World | None
-    fine: float
-    known: int  # components, without those created since
 
 
 class Sample(NamedTuple):
@@ -61,7 +51,7 @@ def sample_weights(reservoir: Reservoir) -> tuple[Array, float]:
     return stands_for / ratio, ratio
 
 
-def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[None, None, Found]:
+def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[None, None, Model]:
     """Search the structure of the sampled rows, beginning with the components of the state, if any.
 
     Yields between slices of work; the state stays as it is.
@@ -69,61 +59,62 @@ def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[No
     raw = state.reservoir.rows[: state.reservoir.size].astype(np.float64)
     weights, ratio = sample_weights(state.reservoir)
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
-    found = Found(_refreshed(state), state.shape, state.world, state.fine, state.known)
     gaps = bool(np.isnan(raw).any())
-    for _ in range(FIRST_PASSES if gaps and found.components is None else 1):
-        sample = Sample(fill(raw, found, rng) if gaps else raw, weights, ratio, state.n)
+    model = None if state.model is None else refreshed(state.model)
+    for _ in range(FIRST_PASSES if gaps and model is None else 1):
+        sample = Sample(fill(raw, model, rng) if gaps else raw, weights, ratio, state.n)
         yield
-        found = yield from _search(sample, raw if gaps else None, found, settings, asked)
-    return found
+        model = yield from _search(sample, raw if gaps else None, model, settings, asked)
+    assert model is not None
+    return model
 
 
-def _refreshed(state: State) -> Components | None:
-    if state.components is None:
-        return None
-    own = carrying.copied(state.components)
-    refresh_all(own, state.shape)
-    return own
+def refreshed(model: Model) -> Model:
+    """A copy in which every component has taken in what it gathered."""
+    components = carrying.copied(model.components)
+    refresh_all(components, model.shape)
+    return model._replace(components=components)
 
 
 def _search(
-    sample: Sample, raw: Array | None, old: Found, settings: Settings, asked: bool
-) -> Generator[None, None, Found]:
+    sample: Sample, raw: Array | None, old: Model | None, settings: Settings, asked: bool
+) -> Generator[None, None, Model]:
     """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
     Z, weights, ratio, n = sample
-    world = world_of_rows(Z, weights, old.fine)
-    ridge = ridge_of(world.variance, world.smooth, old.fine)
-    start = None if old.components is None else _responsibilities(Z, old.components, world)
+    fine = 1.0 if old is None else old.fine
+    world = world_of_rows(Z, weights, fine)
+    ridge = ridge_of(world.variance, world.smooth, fine)
+    start = None if old is None else _responsibilities(Z, old.components, world)
     yield
-    created = old.components is not None and old.components.size > old.known
-    settled = ratio > 1.0 and start is not None and not created
+    created = old is not None and old.components.size > old.known
+    settled = ratio > 1.0 and old is not None and not created
     crowd = not settled and (asked or created or n <= search_rows(Z.shape[1]))
     step = -(-len(Z) // search_rows(Z.shape[1]))
     part = problem_of(np.ascontiguousarray(Z[::step]), weights[::step].copy(), world, ridge, settings, n)
-    fit = yield from search(part, None if start is None else start[::step], old.shape, crowd=crowd)
-    if settled and carrying.is_unmoved(start[::step], fit):
+    shape = None if old is None else old.shape
+    fit = yield from search(part, None if start is None else start[::step], shape, crowd=crowd)
+    if settled and old is not None and start is not None and carrying.is_unmoved(start[::step], fit):
         return _stay(old, fit, world)
     whole = part if step == 1 else problem_of(Z, weights, world, ridge, settings, n)
     fit = yield from polish(whole, fit)
-    fine = yield from choose_fine(whole, fit, old.fine)
-    if fine != old.fine:
-        world = world_of_rows(Z, weights, fine)
+    finer = yield from choose_fine(whole, fit, fine)
+    if finer != fine:
+        fine, world = finer, world_of_rows(Z, weights, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
         whole = problem_of(Z, weights, world, ridge, settings, n)
         fit = yield from polish(whole, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
         fit = yield from _em_with_gaps(raw, weights, fit)
-    stock = carrying.stock_of_sample(fit, ratio)
-    if ratio > 1.0 and start is not None:
+    stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
+    if ratio > 1.0 and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
+        total = old.components.total
     room = fit.size if settings.fixed else min(fit.size + carrying.SPARE, max(settings.most, fit.size))
-    total = weights.sum() * ratio if ratio == 1.0 or old.components is None else old.components.total
-    return Found(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
+    return Model(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
 
 
-def _stay(old: Found, fit: Fit, world: World) -> Found:
+def _stay(old: Model, fit: Fit, world: World) -> Model:
     """The sample asks for no other components: only what all have in common is renewed."""
-    assert old.components is not None
     refresh_all(old.components, fit.shape)
     return old._replace(shape=fit.shape, world=world)
 
@@ -137,23 +128,24 @@ def _responsibilities(Z: Array, components: Components, world: World) -> Array:
     return R
 
 
-def mixture_of(components: Components, shape: Shape) -> Mixture:
+def mixture_of(model: Model) -> Mixture:
     """The components as a mixture, in the coordinates of the frame; they must have been refreshed."""
-    mass = components.mass[: components.size]
-    return Mixture(mass / mass.sum(), components.means[: components.size].copy(), covariances_of(components, shape))
+    components, K = model.components, model.components.size
+    mass = components.mass[:K]
+    return Mixture(mass / mass.sum(), components.means[:K].copy(), covariances_of(components, model.shape))
 
 
 # -- gaps -------------------------------------------------------------------------------------------
 
 
-def fill(raw: Array, found: Found, rng: np.random.Generator) -> Array:
+def fill(raw: Array, model: Model | None, rng: np.random.Generator) -> Array:
     """Rows with their gaps filled by draws: from the mixture given the rest of the row, at first from the columns.
 
     Draws and not means: filled by means, rows would pile up between the groups, and a search would find them.
     """
     Z = raw.copy()
-    if found.components is not None:
-        mixture = mixture_of(found.components, found.shape)
+    if model is not None:
+        mixture = mixture_of(model)
         gap_kernels.fill_sample(Z, mixture, rng.random(len(Z)), rng.standard_normal(Z.shape))
         return Z
     for j in range(Z.shape[1]):

@@ -32,7 +32,8 @@ def frame_of_spread(centre: Array, std: Array) -> Frame:
     """Frame for columns of known spread; a column that does not vary takes the largest."""
     std = np.where(std > 0.0, std, std.max(initial=0.0))
     std = np.where(std > 0.0, std, 1.0)
-    return Frame(centre, np.exp2(np.clip(-np.round(np.log2(std)), -1000, 1000)))
+    power = np.clip(np.round(np.log2(std)), -1000, 1000)
+    return Frame(centre, np.exp2(-power), power * np.log(2.0))
 
 
 def trimmed_variances(X: Array, centre: Array) -> Array:
@@ -50,11 +51,9 @@ def trimmed_variances(X: Array, centre: Array) -> Array:
 def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
     """The world of a sample without gaps."""
     centre = weights @ Z / weights.sum()
-    typical = weights * _is_typical(Z)
-    return _world(centre, _covariance(Z, weights, centre), _covariance(Z, typical, typical @ Z / typical.sum()), Z, fine)
-
-
-def _world(centre: Array, covariance: Array, typical: Array, Z: Array, fine: float) -> World:
+    covariance = _covariance(Z, weights, centre)
+    kept = weights * _is_typical(Z)
+    typical = _covariance(Z, kept, kept @ Z / kept.sum())
     variance = trimmed_variances(Z, np.median(Z, axis=0))
     top = variance.max(initial=0.0)
     top = top if top > 0.0 else 1.0
@@ -86,7 +85,7 @@ def _is_typical(Z: Array) -> NDArray[np.bool_]:
     median = np.median(Z, axis=0)
     std = np.sqrt(trimmed_variances(Z, median))
     far = (np.abs(Z - median) > OUTLYING * np.where(std > 0.0, std, np.inf)).any(axis=1)
-    return ~far if far.mean() <= MAX_OUTLYING else np.ones(len(Z), dtype=bool)
+    return np.asarray(~far | (far.mean() > MAX_OUTLYING))
 
 
 def _covariance(Z: Array, weights: Array, centre: Array) -> Array:

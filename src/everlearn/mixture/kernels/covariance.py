@@ -51,7 +51,7 @@ def covariances_of(components, shape):
     K, D = components.size, components.means.shape[1]
     out = np.empty((K, D, D))
     for k in range(K):
-        count = components.count[k]
+        count = components.counts[k]
         posterior_scatter(count, components.scatter[k], shape, out[k])
         out[k] *= covariance_factor(count, shape.tau)
     return out

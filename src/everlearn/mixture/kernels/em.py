@@ -94,7 +94,8 @@ def gaussians_of(moments, shape):
 def expect(rows, gaussians, R, log_joints, start, stop):
     """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
 
-    The background takes its share of rows far from all components: an outlier then spoils no covariance.
+    The background takes its share of the rows that it explains better than any component: an outlier then spoils no
+    covariance. Of the other rows it takes none, so that the moments of one component are those of its rows.
     """
     D, K = rows.Z.shape[1], len(gaussians.heights)
     e, joint = np.empty(D), np.empty(K)
@@ -114,8 +115,9 @@ def expect(rows, gaussians, R, log_joints, start, stop):
             v = joint[k] - top
             joint[k] = math.exp(v) if v > -NEGLIGIBLE else 0.0
             s += joint[k]
+        own = s if rows.background[t] > high else s - math.exp(rows.background[t] - top)
         for k in range(K):
-            R[t, k] = joint[k] / s
+            R[t, k] = joint[k] / own
         log_joints[t] = top + math.log(s)
 
 

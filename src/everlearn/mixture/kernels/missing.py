@@ -44,7 +44,7 @@ def fill_row(x, k, components, shape, filled, rest):
     """
     D = x.shape[0]
     covariance = np.empty((D, D))
-    count = components.count[k]
+    count = components.counts[k]
     posterior_scatter(count, components.scatter[k], shape, covariance)
     covariance *= covariance_factor(count, shape.tau)
     log_density, d2 = condition(x, components.means[k], covariance, filled, rest)

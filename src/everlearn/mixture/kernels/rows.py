@@ -18,9 +18,9 @@ def refresh(k, components, shape):
     """Take what component k gathered since its last refresh into its mean, scatter, factor and height, in place."""
     c = components
     D = c.means.shape[1]
-    c.count[k] += c.fresh[k]
+    c.counts[k] += c.fresh[k]
     c.fresh[k] = 0.0
-    count = c.count[k]
+    count = c.counts[k]
     B = np.empty((D, D))
     for i in range(D):
         c.shift[k, i] /= count
@@ -93,7 +93,7 @@ def add_to(k, r, x, rest, gaps, components):
 def create(K, weight, x, components, shape):
     """Make component K of one row."""
     c = components
-    c.mass[K], c.count[K], c.fresh[K] = weight, 0.0, weight
+    c.mass[K], c.counts[K], c.fresh[K] = weight, 0.0, weight
     c.means[K] = x
     c.shift[K] = 0.0
     c.scatter[K] = 0.0
@@ -165,7 +165,7 @@ def learn_rows(X, weights, components, prior, frame, rule, out):
             r = w * joint[k] / s
             if r > SMALL * w:
                 add_to(k, r, filled[k] if gaps else x, rest[k], gaps, c)
-                if c.fresh[k] > rule.growth * c.count[k] + 0.5:
+                if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
                     refresh(k, c, shape)
     return K, total
 

@@ -1,0 +1,779 @@
+"""IncrementalGaussianMixture: a Gaussian mixture of a stream that finds its number of components."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtri
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from everlearn.base.columns import Indices, column_numbers
+from everlearn.base.conditioning import Conditional
+from everlearn.base.density import Density, check_draws, generator
+from everlearn.base.estimator import StreamEstimator, as_rows, check_weights, column_names
+from everlearn.errors import InputError, MergeError, ModelFileError
+from everlearn.gaussian import conditional
+from everlearn.gaussian import mixture as mixtures
+from everlearn.mixture import ask, learn
+from everlearn.mixture.ask import Asked, Look
+from everlearn.mixture.keep import schedule
+from everlearn.mixture.keep.world import frame_of_spread
+from everlearn.mixture.learn import Progress
+from everlearn.mixture.state import Array, Info, Settings, State
+from everlearn.monitoring import event_log
+from everlearn.monitoring.event_log import Event
+from everlearn.monitoring.page_hinkley import PageHinkley, check
+
+# Squared distance beyond which a row opens a component: the share of a component's own rows that lie farther.
+CREATION_LEVEL = 1e-6
+# Factors are renewed when their component has grown by this share.
+GROWTH = 0.1
+# Most components unless told otherwise, or what this many numbers of factors hold.
+MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
+# Weights of a row on its own; a view of it saves an allocation.
+_ONES = np.ones(1024)
+
+
+class IncrementalGaussianMixture(Density, StreamEstimator):
+    """Gaussian mixture of a stream, learned in one pass, that finds how many components there are.
+
+    Each row updates few components by its posterior probabilities. A bounded sample of the rows is kept beside them,
+    and at row counts that double the structure is reconsidered on it: expectation-maximisation with split and merge
+    moves, accepted by leave-one-out likelihood less a price for each component that rows of one Gaussian do not
+    pay [1]_. A search that is due at row n is adopted some rows later and its work is done in slices between rows, so
+    that no single row waits for it. Any split of the stream into batches gives the same model.
+
+    NaN means "not observed": a row teaches what its observed columns say.
+
+    Asking never changes what is learned. When the rows have grown by 5 % since the last search and the last question,
+    an answer is preceded by a search of its own, which takes up to a second in many columns and is kept beside the
+    model; who asks after every row does not pay for that, and gets the components as they are between searches.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Number of components; None finds it.
+    max_components : "auto" or int, default="auto"
+        Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
+    reservoir : "auto" or int, default="auto"
+        Number of rows that are kept for the searches. "auto" is 1000 to 3000, by the number of columns.
+    covariance_type : {"full", "diag"}, default="full"
+        Shape of the covariances.
+    forgetting : None, float or "adaptive", default=None
+        Factor by which what was learned fades with each row. None forgets nothing.
+    scale : "auto" or array-like of shape (n_features,), default="auto"
+        Standard deviation of each column. "auto" estimates it from the first rows.
+    novelty_level : float, default=1e-4
+        A row farther from all components than this share of their own rows would be is recorded as a novelty.
+    change_detector : PageHinkley, optional
+        The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
+    device : None or str, default=None
+        Where the matrices of large batches live: None is this machine's memory.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness of `sample` and `sample_columns`. An int also seeds the sample of rows and the random
+        starts of the searches, which are always reproducible.
+    verbose : int, default=0
+        Whether `fit` shows a progress bar.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components_,)
+        Mixture weights.
+    means_ : ndarray of shape (n_components_, n_features)
+        Means of the components.
+    covariances_ : ndarray of shape (n_components_, n_features, n_features)
+        Covariances of the components.
+    precisions_ : ndarray of shape (n_components_, n_features, n_features)
+        Inverses of the covariances.
+    n_components_ : int
+        Number of components.
+    n_samples_seen_ : int
+        Number of rows learned.
+    effective_samples_ : float
+        Weight of the rows that the model remembers.
+    prequential_score_ : float or None
+        Mean log-density of the rows, each taken before it was learned; None while warming up.
+    events_ : list of Event
+        The latest novelties and changes, at most 1000: row number, kind and value.
+    keeps_rows_ : bool
+        Whether the model, and with it its file, holds rows of the stream.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where the data had names.
+
+    References
+    ----------
+    .. [1] docs/structure.md: how the number of components is found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
+    >>> model = IncrementalGaussianMixture().fit(rng.permutation(X))
+    >>> model.n_components_
+    2
+    >>> model.score_samples([[0.0, 0.0], [9.0, 9.0], [4.5, 4.5]]).round(1)
+    array([ -2.5,  -2.6, -12.7])
+    """
+
+    _allow_nan: ClassVar[bool] = True
+    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
+        "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "reservoir": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
+        "covariance_type": [StrOptions({"full", "diag"})],
+        "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
+        "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
+        "novelty_level": [Interval(Real, 0, 1, closed="neither")],
+        "change_detector": [None, PageHinkley],
+        "device": [None, str],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        max_components: Any = "auto",
+        reservoir: Any = "auto",
+        covariance_type: str = "full",
+        forgetting: Any = None,
+        scale: Any = "auto",
+        novelty_level: float = 1e-4,
+        change_detector: PageHinkley | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.max_components = max_components
+        self.reservoir = reservoir
+        self.covariance_type = covariance_type
+        self.forgetting = forgetting
+        self.scale = scale
+        self.novelty_level = novelty_level
+        self.change_detector = change_detector
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def from_sklearn(cls, mixture: Any, *, n_samples: float, **parameters: Any) -> Self:
+        """Return a mixture that knows what a fitted scikit-learn mixture does, and goes on learning.
+
+        Parameters
+        ----------
+        mixture : sklearn.mixture.GaussianMixture
+            A fitted mixture with covariances of any type.
+        n_samples : float
+            Number of rows that it was fitted to; says how much new rows change.
+        **parameters
+            Parameters of the new model.
+
+        Returns
+        -------
+        IncrementalGaussianMixture
+            A mixture with the same components.
+        """
+        from everlearn.mixture.interchange import from_sklearn
+
+        return from_sklearn(cls, mixture, n_samples, parameters)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn mixture with the same densities.
+
+        Its last component is the broad Gaussian behind the others, which counts for half a row.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            A fitted mixture.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(500, 2))
+        >>> model = IncrementalGaussianMixture().fit(X)
+        >>> bool(np.allclose(model.to_sklearn().score_samples(X), model.score_samples(X)))
+        True
+        """
+        from everlearn.figmn.sklearn_conversion import fitted_sklearn
+
+        new = fitted_sklearn(ask.whole_mixture(self._look()), "full")
+        if hasattr(self, "feature_names_in_"):
+            new.feature_names_in_ = self.feature_names_in_.copy()
+        new.random_state = self.random_state
+        return new
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Go on learning from the rows of X in their order.
+
+        Any split of a stream into batches gives the same model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream; NaN where a value was not observed.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows; a weight of two is two rows, a weight of zero leaves a row out.
+
+        Returns
+        -------
+        self
+            The estimator, further on in the stream.
+        """
+        self._advance(X, None, sample_weight)
+        return self
+
+    def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
+        """Learn the rows of X, and return the log-density that each had just before it was learned.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-densities, in nats; NaN for rows that came while the model was warming up.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+        >>> X[700] = 9.0
+        >>> log_density = IncrementalGaussianMixture().prequential(X)
+        >>> int(np.nanargmin(log_density))
+        700
+        """
+        log_density: Array = self._advance(X, None, sample_weight)
+        return log_density
+
+    def fit_predict(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> NDArray[np.intp]:
+        """Forget everything, learn the rows of X and return the component of each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Component numbers.
+        """
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _check_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool) -> Any:
+        rows = self._check_X(X, first=first)
+        if sample_weight is None:
+            return rows, None, None
+        given = np.asarray(sample_weight)
+        if given.dtype.kind not in "fiub" or given.shape != (len(rows),):
+            return rows, None, check_weights(sample_weight, len(rows))
+        left_out = given == 0
+        return rows, None, np.where(left_out, 0.0, check_weights(np.where(left_out, 1, given), len(rows)))
+
+    def _start(self, X: Array, *, whole: bool) -> None:
+        D = X.shape[1]
+        self._monitor_ = event_log.init()
+        self._rows_ = 0
+        self._prepare(D)
+        frame = None if isinstance(self.scale, str) else frame_of_spread(np.zeros(D), self._given_scale(D))
+        self._state_: State = learn.init(D, self._reservoir_rows(D), self._constants_[0], frame)
+
+    def _prepare(self, D: int) -> None:
+        """Constants and caches: what is not saved."""
+        most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // D**2))
+        settings = Settings(
+            thresholds=chdtri(np.maximum(np.arange(D + 1.0), 1.0), CREATION_LEVEL),
+            growth=GROWTH,
+            seed=int(self.random_state) if isinstance(self.random_state, Integral) else 0,
+            fixed=int(self.n_components or 0),
+            most=most if self.max_components == "auto" else int(self.max_components),
+            warmup=schedule.warmup_rows(D, self._reservoir_rows(D)),
+        )
+        detector = check(self.change_detector or PageHinkley(), "change_detector")
+        alarm = event_log.alarm_thresholds(self.novelty_level, D)
+        self._constants_ = settings, alarm, event_log.detector_settings(detector)
+        self._progress_, self._asked_ = Progress(), Asked()
+
+    def _reservoir_rows(self, D: int) -> int:
+        return schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
+
+    def _given_scale(self, D: int) -> Array:
+        scale = np.asarray(self.scale, dtype=np.float64)
+        scale = np.full(D, float(scale)) if scale.ndim == 0 else scale
+        if scale.shape != (D,) or not (np.isfinite(scale).all() and (scale > 0.0).all()):
+            raise InputError(
+                f"scale must be 'auto', a positive number, or one positive number for each of the {D} columns; got "
+                f"{self.scale!r}."
+            )
+        return scale
+
+    def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
+        """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
+        n = len(X)
+        if weights is None:
+            weights = _ONES[:n] if n <= len(_ONES) else np.ones(n)
+        left_out = (weights == 0.0) | np.isnan(X).all(axis=1) if n > 1 else self._is_left_out(X, weights)
+        if not np.any(left_out):
+            return self._learn_rows(X, weights)
+        out, kept = np.full(n, np.nan), np.flatnonzero(~left_out)
+        if len(kept):
+            out[kept] = self._learn_rows(np.ascontiguousarray(X[kept]), weights[kept])
+        return out
+
+    @staticmethod
+    def _is_left_out(X: Array, weights: Array) -> Any:
+        return weights[0] == 0.0 or (X[0, 0] != X[0, 0] and np.isnan(X[0]).all())
+
+    def _learn_rows(self, X: Array, weights: Array) -> Array:
+        settings, alarm, detector = self._constants_
+        state, info = learn.learn(self._state_, X, weights, settings, self._progress_)
+        self._state_ = state
+        ask.follow(self._asked_, X, weights, settings, state)
+        self._watch(X, info, alarm, detector)
+        self._rows_ += len(X)
+        return info.log_density
+
+    def _watch(self, X: Array, info: Info, alarm: Array, detector: Array) -> None:
+        frame = self._state_.frame
+        log_scale = np.zeros(X.shape[1]) if frame is None else frame.log_scale
+        self._monitor_ = event_log.watch(
+            self._monitor_, X, info.log_density, info.distance,
+            first_row=self._rows_, log_scale=log_scale, alarm=alarm, detector=detector,
+        )  # fmt: skip
+
+    # -- densities --------------------------------------------------------------------------------
+
+    def _look(self) -> Look:
+        """What answers come from."""
+        self._check_started()
+        if learn.rows_seen(self._state_) == 0:
+            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
+        return ask.answering_state(self._state_, self._constants_[0], self._progress_, self._asked_)
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-density of each row; of its observed part where it has gaps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-densities.
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        return ask.log_density(self._look(), rows)
+
+    def p_value(self, X: ArrayLike) -> Array:
+        """How usual each row is: a p-value, small for a novelty.
+
+        It is the probability that a row of the nearest component lies farther from it, by the chi-square distribution
+        of squared Mahalanobis distances over the observed columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            p-values; 1 for a row without any observed column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> model = IncrementalGaussianMixture().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> model.p_value([[0.5, 0.5], [9.0, 9.0], [0.5, np.nan]]) > 1e-4
+        array([ True, False,  True])
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        return ask.p_values(self._look(), rows)
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Posterior probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            Probabilities; each row sums to one.
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        return ask.responsibilities(self._look(), rows)
+
+    def predict(self, X: ArrayLike) -> NDArray[np.intp]:
+        """Component with the highest posterior probability for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Component numbers.
+        """
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def bic(self, X: ArrayLike) -> float:
+        """Bayesian information criterion of the mixture on X; the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + parameters log(n)``.
+        """
+        log_density = self.score_samples(X)
+        return float(-2.0 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
+
+    def aic(self, X: ArrayLike) -> float:
+        """Akaike information criterion of the mixture on X; the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + 2 parameters``.
+        """
+        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
+
+    def _n_parameters(self) -> float:
+        D = self.n_features_in_
+        return self.n_components_ * (D + 0.5 * D * (D + 1)) + self.n_components_ - 1
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
+        """Draw rows from the components.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows.
+        labels : ndarray of shape (n_samples,)
+            The component that each row came from.
+        """
+        check_draws(n_samples)
+        return mixtures.sample(ask.components_mixture(self._look()), n_samples, generator(self.random_state))
+
+    # -- any columns from any others ----------------------------------------------------------------
+
+    def condition(self, X: ArrayLike, *, given: Any = None, target: Any = None) -> Conditional:
+        """Distribution of some columns for each row, once others are known.
+
+        Columns are chosen by name or number, one or a list. NaN among the known values means "not observed".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Without `given`: rows with all columns of the model, in which the target columns are not looked at. With
+            `given`: those columns only, in that order.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        target : column or list of columns, optional
+            The columns to answer for; by default all that are not given.
+
+        Returns
+        -------
+        Conditional
+            A Gaussian mixture for each row: mean, standard deviation, quantiles, intervals, density, samples.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1]))
+        >>> model.condition([[2.0]], given=0, target=1).mean().round(1)
+        array([[7.]])
+        """
+        rows, columns = self._question(X, given, target)
+        names = self._names()
+        shown = columns.tolist() if names is None else [names[column] for column in columns]
+        return Conditional(self._conditional(rows, columns), np.ones(len(columns)), shown)
+
+    def predict_columns(
+        self,
+        X: ArrayLike,
+        target: Any,
+        *,
+        given: Any = None,
+        return_std: bool = False,
+        return_cov: bool = False,
+        interval: float | None = None,
+    ) -> Any:
+        """Expected values of some columns for each row, given the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Rows, as for `condition`.
+        target : column or list of columns
+            The columns to predict, by name or number.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+        return_cov : bool, default=False
+            Whether to return covariances too.
+        interval : float, optional
+            Whether to return the ends of the central interval of this probability too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_targets)
+            Expected values. What else was asked for follows in a tuple, in the order of the parameters:
+        std : ndarray of shape (n_samples, n_targets)
+            Standard deviations.
+        cov : ndarray of shape (n_samples, n_targets, n_targets)
+            Covariances.
+        ends : tuple (low, high) of ndarray of shape (n_samples, n_targets)
+            Ends of the intervals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1, -x]))
+        >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
+        array([[ 7., -2.]])
+        >>> mean, (low, high) = model.predict_columns([[2.0, np.nan, np.nan]], target=1, interval=0.9)
+        >>> bool(low < mean < high)
+        True
+        """
+        if interval is not None:
+            conditional.check_coverage("interval", interval)
+        rows, columns = self._question(X, given, target)
+        answers: list[list[Any]] = []
+        for start in range(0, len(rows), self._part_rows(len(columns))):
+            part = rows[start : start + self._part_rows(len(columns))]
+            answer = Conditional(self._conditional(part, columns), np.ones(len(columns)), [])
+            found: list[Any] = [answer.mean()]
+            found += [answer.std()] if return_std else []
+            found += [answer.cov()] if return_cov else []
+            found += [] if interval is None else [np.stack(answer.interval(interval), axis=1)]
+            answers.append(found)
+        joined: list[Any] = [np.concatenate(values) for values in zip(*answers, strict=True)]
+        if interval is not None:
+            joined[-1] = (joined[-1][:, 0], joined[-1][:, 1])
+        return joined[0] if len(joined) == 1 else tuple(joined)
+
+    def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Fill the gaps of each row with their expectation given what was observed.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN where a value was not observed.
+        return_std : bool, default=False
+            Whether to return the standard deviation of each filled value too.
+
+        Returns
+        -------
+        filled : ndarray of shape (n_samples, n_features)
+            The rows without gaps; observed values as they were.
+        std : ndarray of shape (n_samples, n_features)
+            Standard deviations, zero where a value was observed; only with `return_std`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn.mixture.estimator import IncrementalGaussianMixture
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1]))
+        >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)
+        array([[2., 7.],
+               [1., 4.]])
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        filled, std = mixtures.impute(rows, ask.whole_mixture(self._look()))
+        return (filled, std) if return_std else filled
+
+    def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
+        """Draw values of some columns for each row, given the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Rows, as for `condition`.
+        target : column or list of columns
+            The columns to draw, by name or number.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        n_samples : int, default=1
+            Draws for each row.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples, n_targets)
+            The draws.
+        """
+        return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
+
+    def _conditional(self, rows: Array, columns: Indices) -> conditional.ConditionalMixture:
+        others = np.setdiff1d(np.arange(self.n_features_in_), columns)
+        return mixtures.condition(ask.whole_mixture(self._look()), others, rows[:, others], columns)
+
+    def _part_rows(self, targets: int) -> int:
+        """Rows whose conditional mixtures fill about 16 MiB."""
+        return max(1, 2**21 // ((self.n_components_ + 1) * max(targets, 1) * self.n_features_in_))
+
+    def _names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else list(names)
+
+    def _question(self, X: ArrayLike, given: Any, target: Any) -> tuple[Array, Indices]:
+        """Rows with all columns, NaN where nothing is given, and the numbers of the target columns."""
+        self._check_started()
+        names, D = self._names(), self.n_features_in_
+        if given is None:
+            if target is None:
+                raise InputError("Say which columns to ask for: target= by name or number, or given= for all others.")
+            return self._check_X(X), column_numbers(target, names, D, "target")
+        known = column_numbers(given, names, D, "given")
+        columns = np.setdiff1d(np.arange(D), known) if target is None else column_numbers(target, names, D, "target")
+        if not len(columns) or np.isin(columns, known).any():
+            raise InputError(f"given={given!r} and target={target!r} must be different columns, and target not empty.")
+        values, own = as_rows(X), column_names(X)
+        if values.shape[1] != len(known):
+            raise InputError(f"X has {values.shape[1]} columns, given names {len(known)}; X holds the given ones only.")
+        wanted = None if names is None else [names[column] for column in known]
+        if own is not None and wanted is not None and own != wanted:
+            raise InputError(f"X has the columns {own}, given names {wanted}. Give X in the order of given.")
+        rows = np.full((len(values), D), np.nan)
+        rows[:, known] = values
+        return self._check_X(rows), columns
+
+    # -- what was learned -----------------------------------------------------------------------------
+
+    @property
+    def weights_(self) -> Array:
+        """Mixture weights."""
+        return ask.components_mixture(self._look()).weights
+
+    @property
+    def means_(self) -> Array:
+        """Means of the components."""
+        return ask.components_mixture(self._look()).means
+
+    @property
+    def covariances_(self) -> Array:
+        """Covariances of the components."""
+        return ask.components_mixture(self._look()).covariances
+
+    @property
+    def precisions_(self) -> Array:
+        """Inverses of the covariances."""
+        matrix = mixtures.whitenings(ask.components_mixture(self._look())).matrix
+        return matrix @ matrix.transpose(0, 2, 1)
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        return len(ask.components_mixture(self._look()).weights)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Number of rows learned."""
+        self._check_started()
+        return self._rows_
+
+    @property
+    def effective_samples_(self) -> float:
+        """Weight of the rows that the model remembers."""
+        self._check_started()
+        state, pending = self._state_, self._state_.pending
+        known = 0.0 if state.model is None else state.model.components.total
+        return float(known + pending.weights[: pending.size].sum())
+
+    @property
+    def prequential_score_(self) -> float | None:
+        """Mean log-density of the rows, each taken before it was learned; None while there is none."""
+        self._check_started()
+        n, total = self._monitor_.totals
+        return float(total / n) if n else None
+
+    @property
+    def events_(self) -> list[Event]:
+        """The latest novelties and changes."""
+        self._check_started()
+        return event_log.events(self._monitor_)
+
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream."""
+        self._check_started()
+        return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
+
+    # -- copies and files -----------------------------------------------------------------------------
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy without the caches: a search that is under way begins again from the copied state."""
+        import copy
+
+        new = object.__new__(type(self))
+        new.__dict__.update(
+            {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in self._transient}
+        )
+        if new._is_started():
+            new._prepare(new.n_features_in_)
+        return new
+
+    def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
+        raise MergeError("Merging of these mixtures is being written.")
+
+    def _check_loaded(self) -> None:
+        if not isinstance(self._state_, State):
+            raise ModelFileError("The file holds no state of a mixture.")
+        self._prepare(self.n_features_in_)

@@ -1,0 +1,72 @@
+"""Mixtures from scikit-learn."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from everlearn.errors import InputError
+from everlearn.figmn.sklearn_conversion import mixture_of_sklearn
+from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.mixture import Mixture, with_matrices
+from everlearn.mixture.keep import carry
+from everlearn.mixture.keep.world import frame_of_spread, world_of_rows
+from everlearn.mixture.state import Array, Model, Shape, State
+
+if TYPE_CHECKING:
+    from everlearn.mixture.estimator import IncrementalGaussianMixture
+
+    Estimator = TypeVar("Estimator", bound=IncrementalGaussianMixture)
+
+# The common shape counts for next to nothing, so that covariances stay as they were given.
+TAU = 1e-6
+
+
+def from_sklearn(cls: type[Estimator], mixture: Any, n_samples: Any, parameters: dict[str, Any]) -> Estimator:
+    """A model with the components of a fitted scikit-learn mixture, as if learned from `n_samples` rows.
+
+    Rows drawn from the mixture stand in the reservoir, so that later searches know of it.
+    """
+    if not isinstance(n_samples, Real) or not 0.0 < float(n_samples) < np.inf:
+        raise InputError(
+            f"n_samples must be the positive number of rows that the mixture stands for; got {n_samples!r}."
+        )
+    known = with_matrices(mixture_of_sklearn(mixture))
+    new = cls(**parameters)
+    new._validate_params()
+    new.n_features_in_ = known.means.shape[1]
+    if hasattr(mixture, "feature_names_in_"):
+        new.feature_names_in_ = mixture.feature_names_in_.copy()
+    new._start(known.means, whole=False)
+    new._state_ = _state_of(known, float(n_samples), new._state_)
+    new._rows_ = round(float(n_samples))
+    return new
+
+
+def _state_of(mixture: Mixture, n: float, empty: State) -> State:
+    mean, covariance = mixtures.moments(mixture)
+    frame = empty.frame or frame_of_spread(mean, np.sqrt(np.diag(covariance)))
+    square = frame.inverse * frame.inverse[:, None]
+    inside = Mixture(mixture.weights, (mixture.means - frame.centre) * frame.inverse, mixture.covariances * square)
+    size = min(len(empty.reservoir.rows), max(round(n), 1))
+    rng = np.random.default_rng(0)
+    Z, _ = mixtures.sample(inside, max(size, 100), rng)
+    world = world_of_rows(Z, np.ones(len(Z)), 1.0)
+    shape = Shape(world.typical, np.zeros(len(mean)), TAU)
+    K = len(mixture.weights)
+    model = Model(carry.components_of(_stock(inside, n), n, shape, K + carry.SPARE), shape, world, 1.0, K)
+    sample = empty.reservoir
+    sample.rows[:size] = Z[:size]
+    sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))
+    level = np.log(n / size) if n > size else -np.inf
+    pending = empty.pending._replace(rows=np.zeros((0, len(mean))), weights=np.zeros(0), size=0)
+    return State(round(n), frame, model, round(n), sample._replace(size=size, level=level), pending)
+
+
+def _stock(mixture: Mixture, n: float) -> carry.Stock:
+    """Moments whose posterior-mean covariances are those of the mixture: Sigma = S (1 + 1/c) / (c - 1)."""
+    count = np.maximum(mixture.weights * n, 2.0)
+    scale: Array = (TAU + count - 1.0) / (1.0 + 1.0 / count)
+    return carry.Stock(mixture.weights * n, count, mixture.means, mixture.covariances * scale[:, None, None])

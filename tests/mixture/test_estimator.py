@@ -1,0 +1,186 @@
+"""Laws of the mixture that finds its structure."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlearn.errors import InputError
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+
+
+def groups(n, D=2, K=3, seed=0, spread=6.0):
+    rng = np.random.default_rng(seed)
+    centres = spread * rng.normal(size=(K, D))
+    return centres[rng.integers(K, size=n)] + rng.normal(size=(n, D))
+
+
+def in_batches(X, cuts, **parameters):
+    model = IncrementalGaussianMixture(**parameters)
+    for part in np.split(X, sorted(cuts)):
+        if len(part):
+            model.partial_fit(part)
+    return model
+
+
+def arrays(model):
+    state = model._state_
+    learned = () if state.model is None else (*state.model.components, *state.model.shape)
+    return [*learned, *state.reservoir, *state.pending[1:], state.n, state.searched]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 1300), max_size=6), st.booleans())
+def test_any_split_into_batches_gives_the_same_model(cuts, gaps):
+    X = groups(1300)
+    if gaps:
+        X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
+    whole, parts = in_batches(X, []), in_batches(X, cuts)
+    for a, b in zip(arrays(whole), arrays(parts), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(whole.score_samples(X[:50]), parts.score_samples(X[:50]))
+    assert whole.prequential_score_ == pytest.approx(parts.prequential_score_, rel=1e-12)
+
+
+def test_one_row_at_a_time_and_questions_between_give_the_same_model():
+    X = groups(1100)
+    silent, asked = in_batches(X, []), IncrementalGaussianMixture()
+    for t in range(len(X)):
+        asked.partial_fit(X[t : t + 1])
+        if t % 37 == 0 or t < 30:
+            asked.score_samples(X[:2])
+    for a, b in zip(arrays(silent), arrays(asked), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("n", [190, 230, 700, 900, 1000, 3300])
+def test_a_copy_goes_on_as_the_model_does(n):
+    X = groups(n + 400)
+    model = IncrementalGaussianMixture()
+    for t in range(0, n, 10):
+        model.partial_fit(X[t : min(t + 10, n)])
+    twin = model.copy()
+    np.testing.assert_array_equal(model.score_samples(X[:20]), twin.score_samples(X[:20]))
+    model.partial_fit(X[n:])
+    twin.partial_fit(X[n:])
+    for a, b in zip(arrays(model), arrays(twin), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("n", "D", "K"), [(300, 2, 3), (2000, 2, 4), (3000, 5, 6), (6000, 3, 5)])
+def test_separated_groups_are_found(n, D, K):
+    rng = np.random.default_rng(3)
+    centres = 12.0 * rng.permutation(np.eye(max(K, D))[:K, :D] + np.arange(K)[:, None])
+    X = centres[rng.integers(K, size=n)] + rng.normal(size=(n, D))
+    model = IncrementalGaussianMixture().fit(X)
+    assert model.n_components_ == K
+    distance = np.linalg.norm(model.means_[:, None] - centres, axis=2)
+    assert sorted(distance.argmin(axis=1)) == list(range(K))
+    assert distance.min(axis=1).max() < 0.5
+
+
+@pytest.mark.parametrize(("n", "D"), [(200, 1), (1000, 2), (1000, 8), (4000, 3), (600, 20)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_gaussian_stays_one(n, D, seed):
+    rng = np.random.default_rng([seed, n, D])
+    X = rng.normal(size=(n, D)) @ rng.normal(size=(D, D))
+    assert IncrementalGaussianMixture().fit(X).n_components_ == 1
+
+
+def test_affine_equivariance():
+    X = groups(900, D=3)
+    scale, shift = np.array([2.0**10, 2.0**-7, 1.0]), np.array([1024.0, 0.0, -3.0])
+    a = IncrementalGaussianMixture().fit(X)
+    b = IncrementalGaussianMixture().fit(X * scale + shift)
+    assert a.n_components_ == b.n_components_
+    np.testing.assert_allclose(b.means_, a.means_ * scale + shift, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(
+        b.score_samples((X * scale + shift)[:50]), a.score_samples(X[:50]) - np.log(scale).sum(), atol=1e-3
+    )
+
+
+def test_order_of_columns_does_not_matter():
+    X = groups(900, D=4)
+    order = [2, 0, 3, 1]
+    a, b = IncrementalGaussianMixture().fit(X), IncrementalGaussianMixture().fit(X[:, order])
+    assert a.n_components_ == b.n_components_
+    np.testing.assert_allclose(a.score_samples(X[:50]), b.score_samples(X[:50][:, order]), atol=0.02)
+
+
+def test_weight_of_two_is_two_rows():
+    X = groups(400, K=1)
+    twice = IncrementalGaussianMixture(1).fit(np.repeat(X, 2, axis=0))
+    weighted = IncrementalGaussianMixture(1).fit(X, sample_weight=np.full(len(X), 2.0))
+    assert weighted.effective_samples_ == twice.effective_samples_ == 800.0
+    np.testing.assert_allclose(weighted.means_, twice.means_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(weighted.covariances_, twice.covariances_, rtol=1e-6)
+
+
+def test_weight_of_zero_leaves_the_row_out():
+    X = groups(500)
+    weights = np.arange(500) % 3 > 0
+    a = IncrementalGaussianMixture().fit(X, sample_weight=weights.astype(float))
+    b = IncrementalGaussianMixture().fit(X[weights])
+    np.testing.assert_array_equal(a.score_samples(X), b.score_samples(X))
+
+
+def test_mean_and_covariance_of_one_component_are_those_of_the_rows():
+    X = groups(5000, D=3, K=1)
+    model = IncrementalGaussianMixture(1).fit(X)
+    np.testing.assert_allclose(model.means_[0], X.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(model.covariances_[0], np.cov(X.T), atol=0.01)
+
+
+def test_two_groups_with_half_of_the_cells_missing_stay_two():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((2000, 1)) < 0.5, 0.0, 8.0) + rng.normal(size=(2000, 2))
+    X[rng.random(X.shape) < 0.5] = np.nan
+    model = IncrementalGaussianMixture().fit(X)
+    assert model.n_components_ == 2
+    np.testing.assert_allclose(np.sort(model.means_[:, 0]), [0.0, 8.0], atol=0.4)
+    assert model.score_samples([[0.0, 7.0]])[0] < model.score_samples([[0.0, 0.0]])[0] - 5.0
+
+
+def test_a_gross_outlier_leaves_the_others_alone():
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(1000, 3)), rng.normal(size=(500, 3))
+    clean = IncrementalGaussianMixture().fit(X).score(new)
+    for at in (50, 600):
+        spoiled = X.copy()
+        spoiled[at] = 1e6
+        assert IncrementalGaussianMixture().fit(spoiled).score(new) > clean - 0.05
+
+
+def test_ties_and_constants_make_no_spikes():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.poisson(3, 2000), rng.integers(0, 2, 2000), np.full(2000, 5.0), rng.normal(size=2000)])
+    model = IncrementalGaussianMixture().fit(X)
+    assert np.linalg.eigvalsh(model.covariances_).min() > 0.0
+    assert np.isfinite(model.score_samples(X)).all()
+    assert model.score_samples(X).max() < 25.0
+
+
+def test_number_of_components_can_be_given():
+    X = groups(1500, K=3)
+    model = IncrementalGaussianMixture(5).fit(X)
+    assert model.n_components_ == 5
+    assert IncrementalGaussianMixture(max_components=2).fit(X).n_components_ <= 2
+
+
+def test_conversion_to_and_from_scikit_learn():
+    X = groups(800)
+    model = IncrementalGaussianMixture().fit(X)
+    batch = model.to_sklearn()
+    np.testing.assert_allclose(batch.score_samples(X), model.score_samples(X), rtol=1e-9)
+    back = IncrementalGaussianMixture.from_sklearn(batch, n_samples=5000)
+    assert back.n_components_ == batch.n_components
+    # The broad Gaussian behind the components is half a row of 5,000 that the batch mixture has not.
+    np.testing.assert_allclose(back.score_samples(X), batch.score_samples(X), atol=0.02)
+    assert back.partial_fit(X).n_samples_seen_ == 5800
+
+
+def test_rows_without_any_value():
+    model = IncrementalGaussianMixture().partial_fit(np.full((3, 2), np.nan))
+    with pytest.raises(InputError, match="no component yet"):
+        model.score_samples([[0.0, 0.0]])
+    assert np.isfinite(model.partial_fit(groups(30)).score_samples([[0.0, 0.0]])).all()
