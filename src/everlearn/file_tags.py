@@ -35,7 +35,7 @@ TAGS = {
     "online_em_state/1": "everlearn.ppca.learn:State",
     "page_hinkley/1": "everlearn.monitoring.page_hinkley:PageHinkley",
     "power_schedule/1": "everlearn.ppca.schedules:PowerSchedule",
-    "value_function_state/1": "everlearn.agents.value_function:MemoryState",
+    "value_function_state/1": "everlearn.agents.value_function:State",
     "variational_paper_state/1": "everlearn.variational.learn:PaperState",
     "variational_state/1": "everlearn.variational.learn:State",
 }

@@ -5,11 +5,13 @@ import itertools
 import gymnasium
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import everlearn
 from everlearn.agents import TASKS, MixtureQAgent, episodes_of, episodes_to_solve, play
+from everlearn.agents.value_function import joint_mixture
 from everlearn.errors import InputError, MergeError, ModelFileError
 
 
@@ -119,7 +121,7 @@ def test_a_repeated_action_is_one_decision():
     assert agent._state_.n_rows == 3
     known = agent.copy()
     known.prior_weight = 0.0
-    known._rule_ = known._make_rule()
+    known._settings_ = known._make_settings()
     np.testing.assert_allclose(known.values([[0.0], [3.0], [6.0]])[:, 0], [2 - 0.5**6, 2 - 0.5**3, 1.0])
     assert (values <= 2.0).all()
 
@@ -135,14 +137,21 @@ def test_a_time_limit_is_no_end():
     assert values == [0.0, pytest.approx(45.0)]
 
 
-def test_the_memory_is_an_ordinary_mixture():
+def test_the_value_function_is_an_ordinary_mixture():
+    """Its conditional means are the regressions of the regions, weighed by their responsibilities for the state."""
     agent = an_agent()
     agent.train(Corridor(), 60, seed=0)
     mixture = agent.mixture()
     assert mixture.n_features_in_ == 3
-    assert np.isfinite(mixture.score_samples([[0.0, np.nan, np.nan]])).all()
-    expected = mixture.predict_columns([[1.0, np.nan, np.nan]], [1, 2])
-    np.testing.assert_allclose(np.asarray(expected).ravel(), agent.values([[1.0]])[0], rtol=0.25)
+    X = np.array([[-1.5], [0.0], [1.0], [2.7]])
+    rows = np.column_stack([X, np.full((4, 2), np.nan)])
+    joint, _ = joint_mixture(agent._state_, agent._settings_)
+    density = joint.weights * norm.pdf(X, joint.means[:, 0], np.sqrt(joint.covariances[:, 0, 0]))
+    slopes = joint.covariances[:, 0, 1:] / joint.covariances[:, 0, :1]
+    values = joint.means[:, 1:] + slopes * (X[:, :, None] - joint.means[:, :1])
+    expected = np.einsum("nk,nka->na", density / density.sum(axis=1, keepdims=True), values) * agent._unit()
+    np.testing.assert_allclose(np.asarray(mixture.predict_columns(rows, [1, 2])), expected, rtol=1e-8)
+    np.testing.assert_allclose(mixture.score_samples(rows), np.log(density.sum(axis=1)), rtol=1e-8)
 
 
 def test_unbounded_observations_are_taken_to_the_limit():
@@ -184,7 +193,7 @@ def test_it_is_an_estimator():
         (lambda a: a.partial_fit([[0.0, 0.5]], [1.0]), "whole numbers from 0 to 1"),
         (lambda a: a.partial_fit([[0.0, 1.0]]), "y must hold"),
         (lambda a: a.partial_fit([[0.0, 1.0]], [1.0], [2.0]), "no sample_weight"),
-        (lambda a: a.mixture(), "memory is empty"),
+        (lambda a: a.mixture(), "value function is empty"),
         (lambda a: a.train(gymnasium.make("CartPole-v1"), 1), "has 4 observations"),
         (lambda a: a.begin(), "needs its scale and the number of actions"),
     ],
@@ -221,7 +230,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="action that does not exist"):
         agent.save(tmp_path / "agent.evl")
     agent = an_agent().begin(n_actions=2)
-    agent._state_ = agent._state_._replace(gains=agent._state_.gains[:, :1])
+    agent._state_ = agent._state_._replace(slopes=agent._state_.slopes[:, :1])
     with pytest.raises(ModelFileError):
         agent._check_loaded()
 

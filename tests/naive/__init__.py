@@ -1,7 +1,7 @@
 """Slow, obvious twins of the kernels: NumPy with explicit inverses, one row and one component at a time."""
 
 from naive.gaussians import *  # noqa: F403
-from naive.memory import *  # noqa: F403
 from naive.mixtures import *  # noqa: F403
 from naive.ppca import *  # noqa: F403
+from naive.value_function import *  # noqa: F403
 from naive.variational import *  # noqa: F403

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.agents import rollout as playing
+from everlearn.agents import rollout
 from everlearn.agents.rollout import Spaces
 from everlearn.errors import require
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 UNBOUNDED = 3.0  # observations without bounds are taken to lie within this
 
@@ -99,11 +98,11 @@ class SarsaTiles:
 
     def train(self, env: Any, episodes: int, *, seed: int | None = None, until: Any = None) -> Array:
         """Play and learn; see `MixtureQAgent.train`."""
-        spaces = playing.spaces_of(env)
+        spaces = rollout.spaces_of(env)
         self.tiles = Tiles(spaces, self.n_tiles, self.n_tilings)
         self.weights = np.zeros((spaces.n_actions, self.tiles.size))
         self.before: tuple[NDArray[np.int64], int] | None = None
-        return playing.play(env, episodes, self._act, self._observe, seed=seed, until=until)
+        return rollout.play(env, episodes, self._act, self._observe, seed=seed, until=until)
 
     def _act(self, observation: Any) -> int:
         if self.before is None:
@@ -197,7 +196,7 @@ class SmallDQN:
     def train(self, env: Any, episodes: int, *, seed: int | None = None, until: Any = None) -> Array:
         """Play and learn; see `MixtureQAgent.train`."""
         self.torch = require("torch", extra="torch")
-        spaces = playing.spaces_of(env)
+        spaces = rollout.spaces_of(env)
         d = len(spaces.low)
         with self.torch.random.fork_rng():
             self.torch.manual_seed(self.seed)
@@ -210,7 +209,7 @@ class SmallDQN:
             np.zeros((n, d), single), np.zeros(n, np.int64), np.zeros(n, single), np.zeros((n, d), single),
             np.zeros(n, single),
         )  # fmt: skip
-        return playing.play(env, episodes, self._act, self._observe, seed=seed, until=until)
+        return rollout.play(env, episodes, self._act, self._observe, seed=seed, until=until)
 
     def _network(self, d: int, n_actions: int) -> Any:
         nn = self.torch.nn

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.agents.value_function import Steps
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 class Episode(NamedTuple):
@@ -19,10 +18,10 @@ class Episode(NamedTuple):
     `reward` and `discount` are what it has brought so far.
     """
 
-    states: Array
-    actions: NDArray[np.int64]
-    rewards: Array
-    discounts: Array
+    states: Annotated[Array, "h+1 d"]  # h: the horizon, the most decisions that wait
+    actions: Annotated[NDArray[np.int64], "int64 h"]
+    rewards: Annotated[Array, "h"]
+    discounts: Annotated[Array, "h"]
     n: int
     left: int
     reward: float

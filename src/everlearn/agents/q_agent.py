@@ -1,4 +1,4 @@
-"""MixtureQAgent: Q-learning with a Gaussian mixture as its memory."""
+"""MixtureQAgent: Q-learning with a Gaussian mixture as its value function."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.agents import episode as episodes
-from everlearn.agents import rollout as playing
-from everlearn.agents import value_function as memory
-from everlearn.agents.answers import MemoryAnswers
+from everlearn.agents import episode as episode_log
+from everlearn.agents import rollout, value_function
 from everlearn.agents.episode import Episode
-from everlearn.agents.loading import check_agent
 from everlearn.agents.rollout import Spaces
-from everlearn.agents.value_function import Rule
+from everlearn.agents.value_function import Settings, State
+from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
+from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.sklearn_conversion import fitted_sklearn
+from everlearn.gaussian.mixture import Mixture
+from everlearn.persistence.schema import check_state, expect, require
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
-
-BOUND = 1e6  # an observation is bounded if its space says so within this
+# gymnasium writes "no bound" as infinity or as the largest float32; a wider space than this says nothing about units.
+MAX_BOUND = 1e6
+MAX_SCALED = 1e6  # scaled observations are clipped to this, so that squared distances stay far from overflow
 MAX_REWARD = 1e9  # in units of reward_scale
-MAX_ACTIONS = 1000  # that rows of values may show
-FRACTION = 0.125  # scale="auto": this part of the range of a bounded observation
+MAX_ACTIONS = 1000  # that rows of (observations, action, value) may show: each makes K arrays longer
+AUTO_FRACTION = 0.125  # scale="auto": this part of the range of a bounded observation
 
 
-class MixtureQAgent(MemoryAnswers):
-    """Q-learning agent whose memory is a Gaussian mixture over states, actions and values.
+class MixtureQAgent(StreamEstimator):
+    """Q-learning agent whose value function is a Gaussian mixture over states, actions and values.
 
-    The memory is an incremental Gaussian mixture [1]_: components are created where states are new, each value
+    The value function is an incremental Gaussian mixture [1]_: components are created where states are new, each value
     updates them by its posteriors, and what an action is worth in a state, with an error margin, comes from
     conditioning. A component holds a region of the state space and, for each action, a Gaussian over (state, value).
     Values are learned backwards through each episode towards returns that look ahead (Peng's Q(lambda) [2]_), one
-    transition at a time, and old ones fade.
+    transition at a time, and old ones are forgotten.
 
     In states of which nothing is known every action has the prior value; while that is high the agent seeks such
     states. `exploration` adds to it.
@@ -50,16 +53,16 @@ class MixtureQAgent(MemoryAnswers):
         A state is new when its squared Mahalanobis distance to every component exceeds the upper `beta` quantile of
         chi-square.
     max_components : int, default=200
-        Most components that are kept; a new one then takes the place of that which has been idle longest.
+        Most components that are kept; a new one then replaces the least recently used.
     floor : float, default=0.05
         Share of a new component's variance that every value brings along, so that no component closes up.
     memory : float, default=30
-        Values count for this many at most in each component and action: the fixed forgetting of the library, where
-        it is needed; a value fades by 1 - 1/`memory` with each that comes after it. Infinity forgets nothing.
+        Forgetting horizon: values count for this many at most in each component and action, so that the weight of
+        a value decays by 1 - 1/`memory` with each later one. Infinity forgets nothing.
     gamma : float, default=0.99
         Discount of a step of the environment.
     trace : float, default=0.95
-        Lambda: the weight of the return that followed beside the value that the memory expects.
+        Lambda: the weight of the return that followed, relative to the value that the mixture predicts.
     repeat : int, default=1
         Number of steps for which each decision is carried out.
     horizon : int, default=1000
@@ -80,7 +83,7 @@ class MixtureQAgent(MemoryAnswers):
     margin : float, default=1.0
         Factor of the error margins, for "optimistic" and "thompson".
     fading : float, default=0.97
-        Factor by which `prior_weight`, `epsilon` and `margin` fade with each episode.
+        Factor by which `prior_weight`, `epsilon` and `margin` decay with each episode.
     random_state : int or None, default=None
         Seed of exploration.
 
@@ -116,7 +119,7 @@ class MixtureQAgent(MemoryAnswers):
     array([1, 1, 1])
     """
 
-    _transient: ClassVar[tuple[str, ...]] = ("_rule_",)
+    _transient: ClassVar[tuple[str, ...]] = ("_settings_",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "scale": [StrOptions({"auto"}), "array-like"],
         "delta": [Interval(Real, 0, None, closed="neither")],
@@ -203,13 +206,13 @@ class MixtureQAgent(MemoryAnswers):
 
     def _spaces(self, env: Any, n_actions: int | None) -> Spaces:
         if env is not None:
-            return playing.spaces_of(env)
+            return rollout.spaces_of(env)
         if isinstance(self.scale, str) or n_actions is None or n_actions < 1:
             raise InputError(
                 f"Without an environment an agent needs its scale and the number of actions; got scale={self.scale!r} "
                 f"and n_actions={n_actions!r}."
             )
-        return playing.unbounded(np.size(self.scale), int(n_actions))
+        return rollout.unbounded(np.size(self.scale), int(n_actions))
 
     def _begin(self, spaces: Spaces) -> None:
         scale = self._scale_for(spaces)
@@ -220,16 +223,16 @@ class MixtureQAgent(MemoryAnswers):
         self._first_action_ = spaces.first_action
         self._scale_ = scale
         self._best_reward_ = 0.0
-        self._state_ = memory.empty(d, spaces.n_actions, int(self.max_components))
+        self._state_ = value_function.init(d, spaces.n_actions, int(self.max_components))
         self._generator_ = np.random.default_rng(self.random_state)
-        self._episode_ = episodes.empty(int(self.horizon), d)
-        self._rule_ = self._make_rule()
+        self._episode_ = episode_log.empty(int(self.horizon), d)
+        self._settings_ = self._make_settings()
 
     def _scale_for(self, spaces: Spaces) -> Array:
         d = len(spaces.low)
         if isinstance(self.scale, str):
             span = spaces.high - spaces.low
-            return np.where(np.isfinite(span) & (span < BOUND) & (span > 0), FRACTION * span, 1.0)
+            return np.where(np.isfinite(span) & (span < MAX_BOUND) & (span > 0), AUTO_FRACTION * span, 1.0)
         scale = np.asarray(self.scale, dtype=np.float64)
         if scale.shape != (d,) or not np.all(np.isfinite(scale) & (scale > 0)):
             raise InputError(
@@ -237,17 +240,17 @@ class MixtureQAgent(MemoryAnswers):
             )
         return scale.copy()
 
-    def _make_rule(self) -> Rule:
-        """The constants of the memory, whose values are returns times (1 - gamma) / reward_scale."""
+    def _make_settings(self) -> Settings:
+        """Constants of the value function, whose values are returns times (1 - gamma) / reward_scale."""
         d = len(self._scale_)
         if isinstance(self.prior_value, str):
             prior = self._best_reward_ / self.reward_scale
         else:
             prior = float(self.prior_value) / self._unit()
-        return memory.rule(
+        return value_function.make_settings(
             variances=np.full(d + 1, float(self.delta)),
             beta=self.beta,
-            memory=float(self.memory),
+            max_count=float(self.memory),
             floor=float(self.floor),
             prior_weight=self.prior_weight * self._faded(),
             prior_value=prior,
@@ -277,7 +280,7 @@ class MixtureQAgent(MemoryAnswers):
         episode = self._begun()
         if episode.left == 0:
             x = self._check_observation(observation)
-            self._episode_ = episodes.decided(episode, x, self._decide(x), int(self.repeat))
+            self._episode_ = episode_log.decided(episode, x, self._decide(x), int(self.repeat))
         return self._first_action_ + int(episode.actions[episode.n])
 
     def _begun(self) -> Episode:
@@ -297,7 +300,7 @@ class MixtureQAgent(MemoryAnswers):
         generator = self._generator_
         if self.exploration == "epsilon" and generator.random() < self.epsilon * self._faded():
             return int(generator.integers(self.n_actions_))
-        means, variances = memory.answer(self._state_, x[None], self._rule_)
+        means, variances = value_function.expected_values(self._state_, x[None], self._settings_)
         values = means[0]
         if self.exploration in ("optimistic", "thompson"):
             margins = self.margin * self._faded() * np.sqrt(variances[0])
@@ -309,7 +312,7 @@ class MixtureQAgent(MemoryAnswers):
     def observe(
         self, reward: float, observation: ArrayLike, *, terminated: bool = False, truncated: bool = False
     ) -> None:
-        """Take what came of the latest action; at the end of an episode, learn from it.
+        """Record the outcome of the latest action; at the end of an episode, learn from it.
 
         Parameters
         ----------
@@ -320,7 +323,7 @@ class MixtureQAgent(MemoryAnswers):
         terminated : bool, default=False
             Whether the episode has come to its end, after which there is nothing to gain.
         truncated : bool, default=False
-            Whether it was cut off, by a time limit say; the memory says what might have followed.
+            Whether it was cut off, by a time limit say; the value function then predicts what would have followed.
         """
         episode = self._begun()
         if episode.left == 0:
@@ -330,8 +333,8 @@ class MixtureQAgent(MemoryAnswers):
         ended = bool(terminated or truncated)
         x = self._check_observation(observation) if ended or episode.left == 1 else None
         self._notice(float(reward))
-        episode = episodes.stepped(episode, float(reward) / self._unit(), float(self.gamma))
-        self._episode_ = episode if x is None else episodes.closed(episode, x)
+        episode = episode_log.stepped(episode, float(reward) / self._unit(), float(self.gamma))
+        self._episode_ = episode if x is None else episode_log.closed(episode, x)
         if ended or self._episode_.n == len(episode.actions):
             self._learn_episode(bool(terminated), ended)
 
@@ -339,20 +342,20 @@ class MixtureQAgent(MemoryAnswers):
         """A better reward than any before raises the prior value."""
         if reward > self._best_reward_:
             self._best_reward_ = reward
-            self._rule_ = self._make_rule()
+            self._settings_ = self._make_settings()
 
     def _learn_episode(self, terminated: bool, ended: bool) -> None:
-        self._state_, _ = memory.learn_episode(
+        self._state_, _ = value_function.learn_episode(
             self._state_,
-            episodes.steps_of(self._episode_),
+            episode_log.steps_of(self._episode_),
+            self._settings_,
             terminated=terminated,
             trace=float(self.trace),
-            constants=self._rule_,
         )
         self._episode_ = self._episode_._replace(n=0, left=0)
         if ended:
             self.n_episodes_ += 1
-            self._rule_ = self._make_rule()
+            self._settings_ = self._make_settings()
 
     def train(self, env: Any, episodes: int, *, seed: int | None = None, until: Any = None) -> Array:
         """Play episodes and learn from them; an agent that has learned before goes on.
@@ -377,10 +380,120 @@ class MixtureQAgent(MemoryAnswers):
             self.begin(env)
         self._check_spaces(env)
         self._episode_ = self._episode_._replace(n=0, left=0)
-        return playing.play(env, episodes, self.act, self._observe_step, seed=seed, until=until)
+        return rollout.play(env, episodes, self.act, self._observe_step, seed=seed, until=until)
 
     def _observe_step(self, reward: float, observation: Any, terminated: bool, truncated: bool) -> None:
         self.observe(reward, observation, terminated=terminated, truncated=truncated)
+
+    # -- asking ---------------------------------------------------------------------------------------
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        self._check_started()
+        return self._state_.n_regions
+
+    def _to_internal(self, observations: Array) -> Array:
+        return np.clip(observations / self._scale_, -MAX_SCALED, MAX_SCALED)
+
+    def values(self, observations: ArrayLike, *, return_std: bool = False) -> Any:
+        """Return what each action is expected to bring, discounted, from each of some observations.
+
+        Parameters
+        ----------
+        observations : array-like of shape (n_samples, n_observations)
+            What the agent might see.
+        return_std : bool, default=False
+            Whether to give the standard errors of the expectations, too.
+
+        Returns
+        -------
+        values : ndarray of shape (n_samples, n_actions)
+            Expected returns.
+        std : ndarray of shape (n_samples, n_actions)
+            Their standard errors, if asked for.
+        """
+        self._check_started()
+        rows = self._check_observations(observations)
+        means, variances = value_function.expected_values(self._state_, rows, self._settings_)
+        if return_std:
+            return means * self._unit(), np.sqrt(variances) * self._unit()
+        return means * self._unit()
+
+    def _check_observations(self, observations: ArrayLike) -> Array:
+        rows = np.asarray(observations, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self._scale_) or not np.isfinite(rows).all():
+            raise InputError(
+                f"observations must be rows of {len(self._scale_)} finite numbers; got an array of shape {rows.shape}."
+            )
+        return self._to_internal(rows)
+
+    def predict(self, observations: ArrayLike) -> NDArray[np.int64]:
+        """Return the action with the best expected value in each of some observations.
+
+        Parameters
+        ----------
+        observations : array-like of shape (n_samples, n_observations)
+            What the agent might see.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Actions.
+        """
+        return self._first_action_ + np.argmax(self.values(observations), axis=1)
+
+    def mixture(self) -> IncrementalGaussianMixture:
+        """Return the value function as an ordinary mixture over (observations, one value for each action).
+
+        It answers densities and conditions like any other, in the units of the environment. Each component counts
+        by the states it has seen; `values` weighs them by what it knows of an action, and has the prior.
+
+        Returns
+        -------
+        IncrementalGaussianMixture
+            A copy of what has been learned.
+        """
+        self._check_started()
+        if self._state_.n_regions == 0:
+            raise InputError("The value function is empty: no episode has been learned yet.")
+        (weights, means, covariances), total = value_function.joint_mixture(self._state_, self._settings_)
+        unit = np.concatenate([self._scale_, np.full(self.n_actions_, self._unit())])
+        scaled = Mixture(weights, means * unit, covariances * unit * unit[:, None])
+        return IncrementalGaussianMixture.from_sklearn(
+            fitted_sklearn(scaled, "full"), n_samples=total, max_components=max(len(weights), 1)
+        )
+
+    def evaluate(self, env: Any, episodes: int, *, seed: int | None = None) -> Array:
+        """Play episodes without exploring or learning.
+
+        Parameters
+        ----------
+        env : gymnasium.Env
+            An environment like that of training.
+        episodes : int
+            Number of episodes.
+        seed : int, optional
+            Seed of the environment.
+
+        Returns
+        -------
+        ndarray of shape (n_episodes,)
+            The return of each episode.
+        """
+        self._check_spaces(env)
+        return rollout.play_greedily(env, episodes, self.predict, int(self.repeat), seed=seed)
+
+    def _check_spaces(self, env: Any) -> None:
+        self._check_started()
+        spaces = rollout.spaces_of(env)
+        mine = (len(self._scale_), self.n_actions_, self._first_action_)
+        theirs = (len(spaces.low), spaces.n_actions, spaces.first_action)
+        if mine != theirs:
+            raise InputError(
+                f"The environment has {theirs[0]} observations and {theirs[1]} actions from {theirs[2]}; the agent "
+                f"knows {mine[0]} and {mine[1]} from {mine[2]}. Call begin(env) to start again."
+            )
 
     # -- learning values, as an estimator -------------------------------------------------------------
 
@@ -388,7 +501,7 @@ class MixtureQAgent(MemoryAnswers):
         if isinstance(self.scale, str):
             raise InputError("scale='auto' reads an environment: call begin(env) first, or give the scale.")
         n_actions = max(2, int(np.clip(X[:, -1].max(), 0, MAX_ACTIONS)) + 1)
-        self._begin(playing.unbounded(X.shape[1] - 1, n_actions))
+        self._begin(rollout.unbounded(X.shape[1] - 1, n_actions))
 
     def _check_y(self, y: Any, n_rows: int) -> Any:
         values = None if y is None else np.asarray(y, dtype=np.float64)
@@ -406,8 +519,35 @@ class MixtureQAgent(MemoryAnswers):
                 f"{self._first_action_ + self.n_actions_ - 1}."
             )
         rows = self._to_internal(X[:, :-1])
-        self._state_ = memory.learn(self._state_, rows, actions.astype(np.int64), y / self._unit(), self._rule_)
+        self._state_ = value_function.learn(
+            self._state_, rows, actions.astype(np.int64), y / self._unit(), self._settings_
+        )
+
+    # -- loading --------------------------------------------------------------------------------------
 
     def _check_loaded(self) -> None:
-        check_agent(self)
-        self._rule_ = self._make_rule()
+        """Refuse a loaded agent in which an array has another shape or a count another range than learning needs."""
+        d, A = self.n_features_in_ - 1, self.n_actions_
+        require(d >= 1 and type(A) is int and 1 <= A < 2**31, "there are no observations or no actions")
+        require(type(self._first_action_) is int, "the first action is no whole number")
+        expect(self.n_episodes_, int, {}, "the number of episodes")
+        expect(self._scale_, "d", {"d": d}, "the scale")
+        expect(self._best_reward_, float, {}, "the best reward")
+        require((self._scale_ > 0).all(), "a scale is not positive")
+        require(isinstance(self._generator_, np.random.Generator), "there is no random generator")
+        self._check_loaded_state(d, A)
+        self._check_loaded_episode(d, A)
+        self._settings_ = self._make_settings()
+
+    def _check_loaded_state(self, d: int, A: int) -> None:
+        sizes = check_state(self._state_, State, {"d": d, "A": A})
+        n = self._state_.n_regions
+        require(0 < sizes["K"], "the value function has no room for a region")
+        require(n <= sizes["K"], "it has more regions than its arrays")
+        require((self._state_.counts[:n] > 0).all(), "a region has no count")
+
+    def _check_loaded_episode(self, d: int, A: int) -> None:
+        check_state(self._episode_, Episode, {"d": d, "h": int(self.horizon)})
+        actions = self._episode_.actions
+        require(self._episode_.n < self.horizon, "the episode is longer than the horizon")
+        require(((actions >= 0) & (actions < A)).all(), "the episode has an action that does not exist")

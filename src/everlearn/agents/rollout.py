@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from everlearn.errors import InputError, require
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 class Spaces(NamedTuple):

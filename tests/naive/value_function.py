@@ -1,21 +1,21 @@
-"""The memory of an agent: regions of states, and a regression of value on state for each action."""
+"""The value function of an agent: regions of states, and a regression of value on state for each action."""
 
 import numpy as np
 
 from naive.gaussians import gaussian_density
 
 
-class ValueMemory:
+class ValueFunction:
     """Regions and values as plain Gaussians, with explicit inverses."""
 
-    def __init__(self, rule, n_actions, capacity):
-        self.rule, self.n_actions, self.capacity = rule, n_actions, capacity
+    def __init__(self, settings, n_actions, capacity):
+        self.settings, self.n_actions, self.capacity = settings, n_actions, capacity
         self.regions, self.values, self.used, self.time = [], [], [], 0
 
     def answer(self, x, action):
         """Expected value, and the variance of that expectation, by the law of total variance."""
-        d, rule = len(x), self.rule
-        terms = [(np.exp(rule.log_background), rule.prior_value, rule.variances[d])]
+        d, settings = len(x), self.settings
+        terms = [(np.exp(settings.log_background), settings.prior_value, settings.variances[d])]
         for (count, mean, covariance), values in zip(self.regions, self.values, strict=True):
             if action in values:
                 count, joint, spread = values[action]
@@ -25,7 +25,7 @@ class ValueMemory:
                 terms.append((density, value, (spread[d, d] - gain @ spread[:d, d]) / count))
         weights, means, variances = np.array(terms).T
         if len(terms) == 1:
-            return rule.prior_value, rule.variances[d]
+            return settings.prior_value, settings.variances[d]
         weights = weights / weights.sum()
         mean = weights @ means
         return mean, weights @ (variances + (means - mean) ** 2)
@@ -33,7 +33,7 @@ class ValueMemory:
     def learn(self, x, action, value):
         z = np.append(x, value)
         d2 = [(x - m) @ np.linalg.solve(C, x - m) for _, m, C in self.regions]
-        if min(d2, default=np.inf) >= self.rule.threshold:
+        if min(d2, default=np.inf) >= self.settings.threshold:
             self._create(z, action)
         else:
             densities = np.array([n * gaussian_density(x, m, C) for n, m, C in self.regions])
@@ -48,22 +48,22 @@ class ValueMemory:
         else:
             j = len(self.regions)
             self.regions.append(None), self.values.append(None), self.used.append(0)
-        V = np.diag(self.rule.variances)
+        V = np.diag(self.settings.variances)
         self.regions[j], self.values[j], self.used[j] = (1.0, z[:-1], V[:-1, :-1]), {action: (1.0, z, V)}, self.time
 
     def _update(self, j, action, z, p):
         self.used[j] = self.time
         self.regions[j] = self._moved(self.regions[j], z[:-1], p, np.inf)
         known = self.values[j].get(action)
-        fresh = (p, z, np.diag(self.rule.variances))
-        self.values[j][action] = fresh if known is None else self._moved(known, z, p, self.rule.memory)
+        fresh = (p, z, np.diag(self.settings.variances))
+        self.values[j][action] = fresh if known is None else self._moved(known, z, p, self.settings.max_count)
 
     def _moved(self, gaussian, z, p, memory):
         count, mean, covariance = gaussian
         count = min(count + p, memory)
         w = min(p / count, 0.9)
         e = z - mean
-        floor = w * self.rule.floor * np.diag(self.rule.variances[: len(z)])
+        floor = w * self.settings.floor * np.diag(self.settings.variances[: len(z)])
         return count, mean + w * e, (1 - w) * covariance + w * (1 - w) * np.outer(e, e) + floor
 
     def learn_episode(self, states, actions, rewards, discounts, terminated, trace):
