@@ -14,11 +14,10 @@ Diaz-Rodriguez et al., "Don't forget, there is more than forgetting", 2018.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from everlearn.errors import InputError
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 def accuracy(R: ArrayLike) -> float:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn.continual import metrics
 from everlearn.continual.text import text_table
 from everlearn.errors import InputError, require
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from everlearn.continual.protocols import Task
 from everlearn.continual.results import Results
 from everlearn.errors import InputError
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
 Learn = Callable[[Any, Task], Any]
 Score = Callable[[Any, Task], float]
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.errors import InputError
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 COLUMNS = ("rpm", "torque", "power", "current", "temperature", "vibration")
 REGIMES = ("idle", "cruise", "heavy", "worn")

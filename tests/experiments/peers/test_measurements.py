@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.experiments.peers import adapter as contender
-from everlearn.experiments.peers import anomaly, change, conditional, data, density, missing, speed
-from everlearn.experiments.peers import measure as measuring
+from everlearn.experiments.peers import adapter, anomaly, change, conditional, data, density, measure, missing, speed
 from everlearn.experiments.peers.adapter import Contender, gaussian_log_density
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Measure
@@ -214,7 +212,7 @@ MEASURES = [Measure("a", "a", "high"), Measure("b", "b", "low")]
 
 
 def test_a_peer_that_is_not_installed_is_named():
-    row = measuring.measured(contender_of(None, package="no_such_package"), MEASURES, lambda: {"a": 1.0})
+    row = measure.measured(contender_of(None, package="no_such_package"), MEASURES, lambda: {"a": 1.0})
     assert row.values == {"a": "not installed"}
     assert "pip install no_such_package" in row.why
     assert not row.competes(MEASURES[0])
@@ -224,7 +222,7 @@ def test_a_failure_is_told_with_its_message():
     def fail():
         raise TypeError("no rows, please\nsecond line")
 
-    row = measuring.measured(contender_of(None), MEASURES, fail)
+    row = measure.measured(contender_of(None), MEASURES, fail)
     assert row.values == {"a": "failed"}
     assert row.why == "failed with TypeError: no rows, please"
 
@@ -232,7 +230,7 @@ def test_a_failure_is_told_with_its_message():
 def test_without_river_nothing_fails(monkeypatch):
     real = importlib.util.find_spec
     hide = lambda name, *rest: None if name == "river" else real(name, *rest)  # noqa: E731
-    monkeypatch.setattr(contender.importlib.util, "find_spec", hide)
+    monkeypatch.setattr(adapter.importlib.util, "find_spec", hide)
     from everlearn.experiments.peers import river
 
     for column in (speed, density, missing, conditional, anomaly, change):

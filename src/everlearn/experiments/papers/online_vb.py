@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from everlearn import VariationalPPCA
 from everlearn.experiments.papers.figures import Panel, Trace, figure, line, picture, points, runs
 from everlearn.experiments.papers.registry import Context, Paper
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 PAPER = Paper(
     "online-vb",

@@ -1,16 +1,14 @@
-"""Papers side by side, each in a process of its own; what measures times runs afterwards, alone."""
+"""Papers in parallel, each in a process of its own; what measures times runs afterwards, with nothing beside it."""
 
 from __future__ import annotations
 
 import functools
 import multiprocessing
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import joblib
@@ -22,6 +20,8 @@ from everlearn.experiments.papers.run import Record, run_item
 
 Report = Callable[[Item, int, int, str], None]
 Keep = Callable[[Item, Record], None]
+
+POLL_SECONDS = 0.1  # how often the parent looks for messages: a progress bar needs no more
 
 
 class LostProcessError(EverlearnError, RuntimeError):
@@ -49,14 +49,14 @@ class Settings(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What runs side by side, a list for each process, and what runs alone after it."""
+    """What runs in parallel, a list for each process, and what runs alone after it."""
 
     shares: list[list[Item]]
     alone: list[Item]
 
 
 def plan(items: Sequence[Item], settings: Settings, processes: int | None = None) -> Plan:
-    """Deal papers to processes, the longest first; the items of a paper stay together, for they share work.
+    """Assign papers to processes, the longest first; the items of a paper stay together, because they share work.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def run(plan: Plan, settings: Settings, keep: Keep, report: Report) -> None:
     An error, or an interrupt, ends everything; what was found before has been kept.
     """
     if len(plan.shares) > 1:
-        _run_side_by_side(plan.shares, settings, keep, report)
+        _run_in_processes(plan.shares, settings, keep, report)
     else:
         _run_here([item for share in plan.shares for item in share], settings, keep, report)
     _run_here(plan.alone, settings, keep, report)
@@ -104,39 +104,52 @@ def _run_here(items: Sequence[Item], settings: Settings, keep: Keep, report: Rep
         keep(item, run_item(item, context(functools.partial(report, item))))
 
 
-def _run_side_by_side(shares: list[list[Item]], settings: Settings, keep: Keep, report: Report) -> None:
-    with _workers(shares, settings) as workers:
-        for kind, *what in _messages(workers):
-            if kind == "failed":
-                error, trace = what
-                error.add_note(trace)
-                raise error
-            (keep if kind == "found" else report)(*what)
+def _run_in_processes(shares: list[list[Item]], settings: Settings, keep: Keep, report: Report) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    messages = spawn.SimpleQueue()
+    with _executor(len(shares), spawn, messages) as executor:
+        with _interrupts_held():
+            running = {executor.submit(_run_share, share, settings) for share in shares}
+        while running:
+            done, running = wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
+            # Findings come before the error that ended their process: what was found is kept.
+            while not messages.empty():
+                item, *what = messages.get()
+                (keep if len(what) == 1 else report)(item, *what)
+            for future in done:
+                _raise_failure(future)
+
+
+def _raise_failure(future: Future[None]) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool as error:
+        raise LostProcessError(
+            "A process that ran items ended abruptly; perhaps the memory did not suffice. What was found is kept: run "
+            "the command again with --resume."
+        ) from error
 
 
 @contextmanager
-def _workers(shares: list[list[Item]], settings: Settings) -> Iterator[dict[Connection, BaseProcess]]:
-    """Start a process for each share, by the pipe on which it speaks; end them, whatever happens."""
-    spawn = multiprocessing.get_context("spawn")
-    workers: dict[Connection, BaseProcess] = {}
+def _executor(n: int, spawn: Any, messages: Any) -> Iterator[ProcessPoolExecutor]:
+    """An executor whose processes are ended however the block is left; its own exit would wait for their work."""
+    before = set(multiprocessing.active_children())
+    executor = ProcessPoolExecutor(n, mp_context=spawn, initializer=_begin, initargs=(messages,))
     try:
-        for share in shares:
-            reader, writer = spawn.Pipe(duplex=False)
-            workers[reader] = spawn.Process(target=_work, args=(share, settings, writer), daemon=True)
-            with _interrupts_held():
-                workers[reader].start()
-            writer.close()
-        yield workers
+        yield executor
     finally:
-        for worker in workers.values():
-            if worker.pid is not None:
-                worker.terminate()
-                worker.join()
+        for worker in set(multiprocessing.active_children()) - before:
+            worker.terminate()
+        executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait until this is over; a process that starts meanwhile never hears of one."""
+    """Let an interrupt wait until this is over.
+
+    Processes started meanwhile inherit the blocked signal: Ctrl-C goes to the whole group, and a process that is
+    still importing would print a traceback.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -147,34 +160,23 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _messages(workers: dict[Connection, BaseProcess]) -> Iterator[tuple[Any, ...]]:
-    """Yield what the processes say, until all have ended."""
-    speaking = dict(workers)
-    while speaking:
-        ready = wait(list(speaking))
-        for reader in [reader for reader in speaking if reader in ready]:
-            try:
-                yield reader.recv()
-            except EOFError:
-                worker = speaking.pop(reader)
-                worker.join()
-                if worker.exitcode:
-                    raise LostProcessError(
-                        f"A process that ran items ended with status {worker.exitcode}; perhaps the memory did not "
-                        "suffice. What was found is kept: run the command again with --resume."
-                    ) from None
+# -- in a process of the pool ------------------------------------------------------------------------
+
+_messages: Any = None  # the queue to the parent; a queue cannot be an argument of a submitted function
 
 
-def _work(share: Sequence[Item], settings: Settings, messages: Connection) -> None:
-    """Run items in this process, and say what happens. An interrupt is the first process' affair."""
+def _begin(messages: Any) -> None:
+    """Leave interrupts to the parent process, and keep the queue to it."""
+    global _messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _run_here(
-            share,
-            settings,
-            keep=lambda item, section: messages.send(("found", item, section)),
-            report=lambda item, done, total, stage: messages.send(("progress", item, done, total, stage)),
-        )
-    except Exception as error:
-        messages.send(("failed", error, traceback.format_exc()))
-        sys.exit(1)
+    _messages = messages
+
+
+def _run_share(share: Sequence[Item], settings: Settings) -> None:
+    """Run items and send what happens: (item, record), or (item, done, total, stage)."""
+    _run_here(
+        share,
+        settings,
+        keep=lambda item, record: _messages.put((item, record)),
+        report=lambda item, done, total, stage: _messages.put((item, done, total, stage)),
+    )

@@ -1,4 +1,4 @@
-"""Running an item, and keeping what items find in a JSON file."""
+"""Run an item, and keep what items find in a JSON file."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def run_item(item: Item, context: Context) -> Record:
     Returns
     -------
     dict
-        Verdict, claims, tables, figures, and how long it took.
+        Verdict, claims, tables, figures, how long it took, and the commit and machine it began with.
     """
+    # Asked before the run: the checkout may change while an item runs, and the code that runs is the one loaded now.
+    made = {"started": _now(), **provenance()}
     start, cpu = time.perf_counter(), time.process_time()
     try:
         with threadpool_limits(1):
@@ -46,7 +48,12 @@ def run_item(item: Item, context: Context) -> Record:
     except (Skip, MissingExtraError) as error:
         found = {"verdict": SKIPPED, "why": str(error), "about": "", "claims": [], "tables": [], "figures": []}
     took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
-    return {"paper": item.paper, "item": item.name, "title": item.title, **found, **took}
+    made["finished"] = _now()
+    return {"paper": item.paper, "item": item.name, "title": item.title, **found, **took, "made": made}
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 class Reproduction:
@@ -92,8 +99,7 @@ class Reproduction:
 
     def add(self, item: Item, section: Record) -> None:
         """Take up what an item has found."""
-        made = {"finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **provenance()}
-        self._take({item.key: {**section, "made": made, "command": self.record["command"]}})
+        self._take({item.key: {**section, "command": self.record["command"]}})
 
     def _take(self, sections: Record) -> None:
         """Take up sections; all stay in the order of the papers."""

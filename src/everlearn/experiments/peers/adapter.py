@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 OURS = "everlearn"
 

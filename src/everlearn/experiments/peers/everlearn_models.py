@@ -1,4 +1,4 @@
-"""everlearn's own models, with their defaults."""
+"""Adapters of everlearn's own models, with their defaults."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ class Streaming(Model):
         self.model = model
 
     def learn(self, piece: Array) -> None:
-        """Go on learning."""
+        """Learn a batch."""
+        self._limit_axes(piece)
         self.model.partial_fit(piece)
+
+    def _limit_axes(self, X: Array) -> None:
+        """At most as many principal axes as there are columns: the default of two does not fit a single column."""
+        if isinstance(self.model, (everlearn.OnlinePPCA, everlearn.VariationalPPCA)):
+            self.model.set_params(n_components=min(self.model.n_components, X.shape[1]))
 
     fit = learn
 
@@ -34,7 +40,8 @@ class Streaming(Model):
         return np.asarray(self.model.impute(X))
 
     def score_then_learn(self, X: Array) -> Array:
-        """How odd each row was before it was learned: the negative log-density."""
+        """Anomaly score of each row before it was learned: the negative log-density."""
+        self._limit_axes(X)
         if hasattr(self.model, "prequential"):
             return -np.asarray(self.model.prequential(X))
         scores = np.full(len(X), np.nan)
@@ -46,6 +53,7 @@ class Streaming(Model):
 
     def alarms(self, X: Array) -> list[int]:
         """Rows at which a change was noticed."""
+        self._limit_axes(X)
         if hasattr(type(self.model), "events_"):
             self.model.partial_fit(X)
             return [event.row for event in self.model.events_ if event.kind == "change"]
@@ -96,8 +104,9 @@ def _streaming(name: str, label: str = "", settings: str = "defaults", **paramet
 MIXTURE = _streaming(FIRST)
 ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")
 SECOND_LOOK = _streaming(FIRST, ", second look", "second_look=True", second_look=True)
-ONLINE_PPCA = _streaming("OnlinePPCA")
-VARIATIONAL = _streaming("VariationalPPCA")
+AXES = "n_components=1 where there is one column"
+ONLINE_PPCA = _streaming("OnlinePPCA", settings=AXES)
+VARIATIONAL = _streaming("VariationalPPCA", settings=AXES)
 
 CONTENDERS = {
     "speed": [MIXTURE, ONLINE_PPCA, VARIATIONAL],

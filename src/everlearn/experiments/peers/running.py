@@ -12,6 +12,7 @@ from everlearn.experiments.peers import (
     change,
     conditional,
     density,
+    everlearn_models,
     gmr,
     missing,
     pomegranate,
@@ -19,7 +20,6 @@ from everlearn.experiments.peers import (
     scikit_learn,
     speed,
 )
-from everlearn.experiments.peers import everlearn_models as ours
 from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Row, Table
@@ -28,7 +28,7 @@ COLUMNS: dict[str, ModuleType] = {
     module.NAME: module for module in (speed, density, missing, conditional, anomaly, change)
 }
 FAMILIES: dict[str, ModuleType] = {
-    "everlearn": ours, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate
+    "everlearn": everlearn_models, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate
 }  # fmt: skip
 QUICK_ROWS, ROWS = 2000, 50_000
 

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import everlearn
 from everlearn.experiments.papers.continual_learning.paper import PAPER
@@ -18,8 +17,7 @@ from everlearn.gaussian.merge import bayes, mean_imm, mode_imm
 from everlearn.gaussian.mixture import Mixture, sample
 from everlearn.gaussian.mixture import log_density as mixture_log_density
 from everlearn.gaussian.reduction import distance, squared_error
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 POSTERIORS = Mixture(
     np.array([0.5, 0.5]),

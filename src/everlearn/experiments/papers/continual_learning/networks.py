@@ -6,7 +6,6 @@ import importlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn.continual import Results, Task, disjoint, permuted
 from everlearn.errors import require
@@ -15,8 +14,7 @@ from everlearn.experiments.papers.figmn.digits import Settings, classifier, lear
 from everlearn.experiments.papers.figures import Panel, figure
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 RULES = {"last": "fine-tuning", "mean": "mean-IMM", "mode": "mode-IMM"}
 PUBLIC = {

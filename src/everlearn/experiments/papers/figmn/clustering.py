@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
@@ -16,8 +15,7 @@ from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line, points
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 ROWS = 60_000
 NOISE = 0.05

@@ -15,8 +15,8 @@ from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 UNLABELLED = 5000

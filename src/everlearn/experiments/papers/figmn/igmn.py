@@ -7,9 +7,8 @@ covariance update (docs/errata.md) and take a row's targets as its last columns.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 class Igmn:

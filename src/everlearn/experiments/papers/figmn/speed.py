@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
 from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
@@ -15,8 +14,7 @@ from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line
 from everlearn.experiments.papers.registry import Context, Skip
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 N_CLASSES = 10
 ONE_COMPONENT = "delta = 1 and beta = 0, so that there is a single component"

@@ -23,8 +23,7 @@ from everlearn.experiments.papers.figmn.igmn import Igmn
 from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.registry import Context, Skip
 from everlearn.experiments.papers.results import Cell, Claim, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 FOLDS = 10
 DELTA, BETA = 0.5, 2e-6

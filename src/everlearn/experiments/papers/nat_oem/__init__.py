@@ -1,7 +1,6 @@
 """NAT-oEM: a natural constraint for online EM of probabilistic PCA."""
 
-from everlearn.experiments.papers.nat_oem import convergence
-from everlearn.experiments.papers.nat_oem import table_1 as start
+from everlearn.experiments.papers.nat_oem import convergence, table_1
 from everlearn.experiments.papers.nat_oem.protocol import PAPER
 
-__all__ = ["PAPER", "convergence", "start"]
+__all__ = ["PAPER", "convergence", "table_1"]

@@ -32,8 +32,7 @@ from everlearn.experiments.papers.nat_oem.protocol import (
 )
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 # -- figures 1 and 2 -------------------------------------------------------------------------------
 

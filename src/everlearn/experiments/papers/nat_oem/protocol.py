@@ -13,8 +13,7 @@ from sklearn.decomposition import PCA
 from everlearn import NaturalConstraint, OnlinePPCA, PowerSchedule
 from everlearn.errors import DivergenceWarning
 from everlearn.experiments.papers.registry import Context, Paper
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 PAPER = Paper(
     "nat-oem",

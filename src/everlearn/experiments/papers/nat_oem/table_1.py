@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn import NaturalConstraint, OnlinePPCA, PowerSchedule
 from everlearn.experiments.papers.figures import Panel, figure, line
@@ -29,8 +28,7 @@ from everlearn.experiments.papers.nat_oem.protocol import (
 )
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 EXPONENTS = 0.6, 0.9
 SCALES = 0.5, 0.6, 0.7, 0.8, 0.9
