@@ -19,11 +19,11 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from everlearn import __version__
 from everlearn.errors import InputError, ModelFileError
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.persistence.codec import DTYPES, Arrays, decode, encode
 from everlearn.typing import SaveableModel
+from everlearn.version import __version__
 
 FORMAT_VERSION = 1
 _KEY = "everlearn"
