@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from everlearn.experiments.peers import Report, compare, context_for, made_with, tasks, write
-from everlearn.experiments.peers.report import summary_markdown
+from everlearn.experiments.peers.report import summary_table
 
 RESULTS = Path(__file__).parent / "results" / "peers.md"
 
@@ -31,7 +31,7 @@ def main():
     tables = compare(todo, context_for(quick=arguments.quick, rows=arguments.rows), progress)
     report = Report(tables, shlex.join(["python", "benchmarks/peers.py", *sys.argv[1:]]), made)
     write(report, arguments.out)
-    print(f"\n{summary_markdown(report)}\n{report.verdict()}")
+    print(f"\n{summary_table(report).markdown()}\n{report.verdict()}")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everlearn.continual.text import text_table
 from everlearn.errors import InputError
+from everlearn.reporting.tables import Table
 
 
 class ChangeScores(NamedTuple):
@@ -49,7 +49,7 @@ class ChangeReport(NamedTuple):
     def __str__(self) -> str:
         header = ["", "precision", "recall", "delay", "false alarms per 1000"]
         rows = [[name, *scores] for name, scores in zip(("detector", "always fires"), self, strict=True)]
-        return text_table(header, rows)
+        return Table(header, rows).text()
 
 
 def change_report(alarms: ArrayLike, changes: ArrayLike, n_rows: int, *, tolerance: int) -> ChangeReport:

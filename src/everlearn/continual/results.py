@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from everlearn.continual import metrics
-from everlearn.continual.text import text_table
 from everlearn.errors import InputError, require
+from everlearn.reporting.tables import Table
 from everlearn.typing import Array
 
 
@@ -58,10 +58,10 @@ class Results:
         str
             Lines of text.
         """
-        header = ["after", *self.names]
         rows = [[name, *map(float, row)] for name, row in zip(self.names, self.R, strict=True)]
         numbers = self.summary()
-        return f"{text_table(header, rows)}\n\n{text_table(list(numbers), [list(numbers.values())])}"
+        tables = Table(["after", *self.names], rows), Table(list(numbers), [list(numbers.values())])
+        return "\n\n".join(table.text() for table in tables)
 
     def __str__(self) -> str:
         return self.table()

@@ -155,7 +155,7 @@ def test_quick_run_writes_report_and_results(no_data):
     assert html.count('class="plot"') == 3
     assert "Ridgeline" in html or "ridgeline" in html
     text = (no_data / "page.md").read_text(encoding="utf-8")
-    assert "| `figmn:table1` |" in text
+    assert "| figmn:table1 |" in text
     assert "(214)" in text
 
 

@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everlearn.cli.common import check_place, errors_explained, names_in
-from everlearn.reporting.tables import Cell, Table
 
 _EXAMPLES = """
 Examples:
@@ -78,25 +77,12 @@ def _compared(todo: list[Any], context: Any, console: Console) -> list[Any]:
 
 
 def _show(report: Any, console: Console) -> None:
-    """Print the tables, the winners bold, and the summary last, where it is seen."""
+    """Print the tables, the best figures bold, and the summary last, where it is seen."""
+    from everlearn.experiments.peers.report import figures, summary_table
+
     for table in report.tables:
-        rows = [[row.contender.title, *(_cell(table, m, row) for m in table.measures)] for row in table.rows]
-        Table(("", *(measure.title for measure in table.measures)), rows, table.title).show(console)
+        figures(table)._replace(title=table.title).show(console)
         for note in table.notes():
             console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
-    _show_summary(report, console)
-
-
-def _show_summary(report: Any, console: Console) -> None:
-    from everlearn.experiments.peers.report import COLUMNS
-
-    rows = []
-    for line in report.headlines:
-        name, ours, peer, compared = line.cells()
-        rows.append((name, Cell(ours, strong=line.we_win), Cell(peer, strong=not line.we_win), compared))
-    Table(COLUMNS, rows, "Our mixture with its defaults, and the best peer").show(console)
+    summary_table(report)._replace(title="Our mixture with its defaults, and the best peer").show(console)
     console.print(report.verdict())
-
-
-def _cell(table: Any, measure: Any, row: Any) -> Cell:
-    return Cell(measure.show(row.value(measure.key)), strong=table.wins(measure, row))

@@ -7,8 +7,9 @@ from typing import Any
 
 from everlearn.experiments.papers.registry import choose
 from everlearn.experiments.papers.report import badge, origins
-from everlearn.experiments.papers.results import SKIPPED, VERDICTS, Cell, shown
+from everlearn.experiments.papers.results import SKIPPED, VERDICTS, rendered
 from everlearn.persistence.atomic_write import write_whole
+from everlearn.reporting.tables import Table, escape_markdown
 
 
 def write_markdown(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -36,19 +37,26 @@ def markdown(record: dict[str, Any]) -> str:
 def _head(record: dict[str, Any]) -> str:
     sections = list(record["sections"].values())
     counts = [f"{sum(s['verdict'] == verdict for s in sections)} {verdict}" for verdict in VERDICTS]
-    rows = "\n".join(
-        f"| `{s['paper']}:{s['item']}` | {plain(s['title'])} | {badge(s)} | {s['seconds']:.0f} |" for s in sections
-    )
+    rows = [(f"{s['paper']}:{s['item']}", s["title"], badge(s), f"{s['seconds']:.0f}") for s in sections]
+    items = Table(("item", "", "verdict", "seconds"), rows).markdown()
     origin = "\n".join(f"- {line}" for line in origins(record))
-    kind = "A quick run" if record["quick"] else "A full run"
     return (
         "# The papers, reproduced\n\n"
-        f"{kind} of `{record['command']}` (seed {record['seed']}): {', '.join(counts)}. This page is made from its "
-        "results; the same command writes them as an HTML report with the figures.\n\n"
+        f"{_runs(record)} (seed {record['seed']}): {', '.join(counts)}. This page is made from the results by a "
+        "command; `everlearn reproduce` writes them as an HTML report with the figures.\n\n"
         f"{_absent(record)}{origin}\n\n"
         "In the tables our number comes first, ± the spread over runs or folds, and the paper's own behind it in "
-        f"brackets.\n\n| item | | verdict | seconds |\n|---|---|---|---|\n{rows}\n"
+        f"brackets.\n\n{items}"
     )
+
+
+def _runs(record: dict[str, Any]) -> str:
+    """Which command made the sections; several where a run was resumed or put together from parts."""
+    size = "quick" if record["quick"] else "full"
+    commands = list(dict.fromkeys(section["command"] for section in record["sections"].values()))
+    if len(commands) == 1:
+        return f"One {size} run of `{commands[0]}`"
+    return f"Put together from {len(commands)} {size} runs, {', '.join(f'`{command}`' for command in commands)}"
 
 
 def _absent(record: dict[str, Any]) -> str:
@@ -60,39 +68,18 @@ def _absent(record: dict[str, Any]) -> str:
 
 
 def _section(section: dict[str, Any]) -> str:
-    head = f"### {plain(section['title'])}\n\n**{badge(section).capitalize()}.** "
+    head = f"### {escape_markdown(section['title'])}\n\n**{badge(section).capitalize()}.** "
     if section["verdict"] == SKIPPED:
-        return f"{head}{plain(section['why'])}\n"
+        return f"{head}{escape_markdown(section['why'])}\n"
     runs = f" {section['n_runs']} runs." if section["n_runs"] > 1 else ""
     claims = "\n".join(
-        f"- {plain(c['said'])} *{c['verdict'].capitalize()}:* {plain(c['found'])}" for c in section["claims"]
+        f"- {escape_markdown(c['said'])} *{c['verdict'].capitalize()}:* {escape_markdown(c['found'])}"
+        for c in section["claims"]
     )
-    tables = "\n".join(_table(table) for table in section["tables"])
-    return f"{head}{plain(section['about'])}{runs}\n\n{claims}\n\n{tables}"
+    tables = "\n".join(rendered(table).markdown() for table in section["tables"])
+    return f"{head}{escape_markdown(section['about'])}{runs}\n\n{claims}\n\n{tables}"
 
 
-def _table(table: dict[str, Any]) -> str:
-    lines = [
-        f"{plain(table['title'])}:\n",
-        _row([plain(name) for name in table["columns"]]),
-        _row(["---"] * len(table["columns"])),
-        *(_row([_cell(cell) for cell in row]) for row in table["rows"]),
-    ]
-    note = f"\n{plain(table['note'])}\n" if table["note"] else ""
-    return "\n".join(lines) + f"\n{note}"
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(cell: Cell) -> str:
-    printed = cell["printed"] if isinstance(cell, dict) else ""
-    return plain(shown(cell)) + (f" ({plain(printed)})" if printed else "")
-
-
-def plain(words: str) -> str:
-    """Words in which nothing is markup of Markdown."""
-    for sign in ("\\", "*", "_", "|", "<", "`"):
-        words = words.replace(sign, f"\\{sign}")
-    return words
+def _claim(claim: dict[str, Any]) -> str:
+    said, found = escape_markdown(claim["said"]), escape_markdown(claim["found"])
+    return f"- {said} *{claim['verdict'].capitalize()}:* {found}"

@@ -15,8 +15,7 @@ from everlearn.experiments.papers.results import (
     REPRODUCED,
     SKIPPED,
     VERDICTS,
-    Cell,
-    shown,
+    rendered,
 )
 from everlearn.persistence.atomic_write import write_whole
 
@@ -151,7 +150,7 @@ def _section(section: dict[str, Any], plots: list[Any]) -> str:
         head,
         f'<p class="about">{escape(section["about"])}</p>',
         _claims(section["claims"]),
-        *(_table(table) for table in section["tables"]),
+        *(rendered(table, "paper ").html() for table in section["tables"]),
         *(_figure(figure, plots) for figure in section["figures"]),
         f'<p class="took">{runs}{section["seconds"]:.0f} s &middot; <code>{command}</code></p>',
     ]
@@ -175,22 +174,6 @@ def _claims(claims: list[dict[str, Any]]) -> str:
         for claim in claims
     )
     return f'<ul class="claims">{items}</ul>'
-
-
-def _table(table: dict[str, Any]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table["columns"])
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table["rows"])
-    note = f'<p class="note">{escape(table["note"])}</p>' if table["note"] else ""
-    return (
-        f'<div class="scroll"><table><caption>{escape(table["title"])}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>{note}"
-    )
-
-
-def _cell(cell: Cell) -> str:
-    printed = cell["printed"] if isinstance(cell, dict) else ""
-    beneath = f"<small>paper {escape(printed)}</small>" if printed else ""
-    return f'<td><span class="own">{escape(shown(cell))}</span>{beneath}</td>'
 
 
 def _figure(figure: dict[str, Any], plots: list[Any]) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from everlearn.reporting import tables
+
 REPRODUCED = "reproduced"
 PAPER_MODE_ONLY = "reproduced in paper mode only"
 NOT_REPRODUCED = "not reproduced"
@@ -148,3 +150,13 @@ def shown(cell: Cell) -> str:
         return "–"
     spread = "" if cell["spread"] is None else f" ± {cell['spread']:.{cell['digits']}f}"
     return f"{cell['ours']:,.{cell['digits']}f}{spread}{cell['mark'] and ' ' + cell['mark']}"
+
+
+def rendered(table: dict[str, Any], before_printed: str = "") -> tables.Table:
+    """Return a table of a record for the one renderer, the printed numbers beneath ours."""
+    rows = [[tables.Cell(shown(cell), beneath=_printed(cell, before_printed)) for cell in row] for row in table["rows"]]
+    return tables.Table(table["columns"], rows, table["title"], table["note"])
+
+
+def _printed(cell: Cell, before: str) -> str:
+    return before + cell["printed"] if isinstance(cell, dict) and cell["printed"] else ""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlearn.errors import InputError
-from everlearn.experiments.papers.markdown import plain
 from everlearn.experiments.papers.provenance import provenance
 from everlearn.experiments.peers.adapter import OURS
 from everlearn.experiments.peers.table import Headline, Measure, Row, Table, summary
 from everlearn.persistence.atomic_write import write_whole
+from everlearn.reporting import tables
 
 LEAD = (
     "Every figure comes from one run, all contenders on the same rows, with the defaults of everlearn and of the peers "
@@ -47,7 +47,7 @@ class Report(NamedTuple):
 
 
 def made_with() -> str:
-    """Versions and machine, to be asked before a run: the checkout may change under it."""
+    """Versions and machine, to be asked before a run: the checkout may change meanwhile."""
     found: dict[str, Any] = provenance()
     commit = f", commit {found['commit']}" if found["commit"] else ""
     return (
@@ -77,89 +77,65 @@ def form_of(path: str | os.PathLike[str]) -> Any:
     return forms[ending]
 
 
-# -- Markdown --------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def figures(table: Table) -> tables.Table:
+    """All figures of one column of the comparison; our rows stand out, the best figure is strong."""
+    rows = [[row.contender.title, *(_figure(table, measure, row) for measure in table.measures)] for row in table.rows]
+    ours = [i for i, row in enumerate(table.rows) if row.contender.package == OURS and not row.contender.baseline]
+    return tables.Table(["", *(measure.title for measure in table.measures)], rows, highlighted=ours)
+
+
+def _figure(table: Table, measure: Measure, row: Row) -> tables.Cell:
+    return tables.Cell(measure.show(row.value(measure.key)), strong=table.wins(measure, row))
+
+
+def summary_table(report: Report) -> tables.Table:
+    """Our mixture with its defaults and the best peer of each line."""
+    return tables.Table(COLUMNS, [_headline_cells(line) for line in report.headlines])
+
+
+def _headline_cells(line: Headline) -> tuple[tables.Value, ...]:
+    name, ours, peer, compared = line.cells()
+    return name, tables.Cell(ours, strong=line.we_win), tables.Cell(peer, strong=not line.we_win), compared
+
+
+# -- pages -----------------------------------------------------------------------------------------
 
 
 def markdown(report: Report) -> str:
     """The report as Markdown."""
     parts = [
         f"# Peers, side by side\n\nMade by `{report.command}`: {report.made}.\n\n{LEAD}\n",
-        summary_markdown(report),
+        summary_table(report).markdown(),
         f"{report.verdict()}\n",
-        *(_table_markdown(table) for table in report.tables),
+        *(_section_markdown(table) for table in report.tables),
         f"{BNPY}\n",
     ]
     return "\n".join(parts)
 
 
-def summary_markdown(report: Report) -> str:
-    """The summary: our mixture with its defaults beside the best peer of each line."""
-    return _grid(list(COLUMNS), [_headline_cells(line, "**{}**".format) for line in report.headlines])
-
-
-def _table_markdown(table: Table) -> str:
-    head = ["", *(measure.title for measure in table.measures)]
-    rows = [
-        [plain(row.contender.title), *(_cell(table, measure, row, "**{}**".format) for measure in table.measures)]
-        for row in table.rows
-    ]
-    notes = "".join(f"- {plain(note)}\n" for note in table.notes())
-    return f"## {table.title}\n\n{table.about}\n\n{_grid(head, rows)}\n{notes}"
-
-
-def _grid(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-# -- HTML ------------------------------------------------------------------------------------------
+def _section_markdown(table: Table) -> str:
+    notes = "".join(f"- {tables.escape_markdown(note)}\n" for note in table.notes())
+    return f"## {table.title}\n\n{table.about}\n\n{figures(table).markdown()}\n{notes}"
 
 
 def html(report: Report) -> str:
     """The report as one page that needs nothing else."""
     style = resources.files("everlearn.experiments.peers").joinpath("page.css").read_text(encoding="utf-8")
-    rows = [_headline_cells(line, "<b>{}</b>".format) for line in report.headlines]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>everlearn: peers, side by side</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>Peers, side by side</h1>\n<p>{LEAD}</p>\n"
         f'<p class="made"><code>{escape(report.command)}</code><br>{escape(report.made)}</p>\n'
-        f"{_grid_html(list(COLUMNS), rows)}<p>{escape(report.verdict())}</p>\n"
-        f"{''.join(map(_table_html, report.tables))}<p>{BNPY}</p>\n</main>\n</body>\n</html>\n"
+        f"{summary_table(report).html()}<p>{escape(report.verdict())}</p>\n"
+        f"{''.join(map(_section_html, report.tables))}<p>{BNPY}</p>\n</main>\n</body>\n</html>\n"
     )
 
 
-def _table_html(table: Table) -> str:
-    head = ["", *(escape(measure.title) for measure in table.measures)]
-    rows = [
-        [escape(row.contender.title), *(_cell(table, measure, row, "<b>{}</b>".format) for measure in table.measures)]
-        for row in table.rows
-    ]
-    ours = [row.contender.package == OURS and not row.contender.baseline for row in table.rows]
+def _section_html(table: Table) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes())
     about = f"<p>{escape(table.about)}</p>"
-    return f"<h2>{escape(table.title)}</h2>\n{about}\n{_grid_html(head, rows, ours)}<ul>{notes}</ul>\n"
-
-
-def _grid_html(head: list[str], rows: list[list[str]], ours: list[bool] | None = None) -> str:
-    top = "".join(f"<th>{cell}</th>" for cell in head)
-    kinds = [' class="ours"' if mine else "" for mine in ours or [False] * len(rows)]
-    body = "".join(
-        f"<tr{kind}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
-        for kind, cells in zip(kinds, rows, strict=True)
-    )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>\n{body}</tbody></table></div>\n'
-
-
-# -- cells -----------------------------------------------------------------------------------------
-
-
-def _headline_cells(line: Headline, bold: Any) -> list[str]:
-    name, ours, peer, compared = line.cells()
-    return [name, bold(ours), peer, compared] if line.we_win else [name, ours, bold(peer), compared]
-
-
-def _cell(table: Table, measure: Measure, row: Row, bold: Any) -> str:
-    text = measure.show(row.value(measure.key))
-    return bold(text) if table.wins(measure, row) else text
+    return f"<h2>{escape(table.title)}</h2>\n{about}\n{figures(table).html()}<ul>{notes}</ul>\n"
