@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -14,10 +15,11 @@ from everlearn.base.columns import Indices, column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator, as_rows, check_weights, column_names
-from everlearn.errors import InputError, MergeError, ModelFileError
+from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
-from everlearn.mixture import ask, learn
+from everlearn.mixture import ask, learn, loading
+from everlearn.mixture import merge as merging
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.world import frame_of_spread
@@ -26,6 +28,7 @@ from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Event
 from everlearn.monitoring.page_hinkley import PageHinkley, check
+from everlearn.persistence.schema import require
 
 # Squared distance beyond which a row opens a component: the share of a component's own rows that lie farther.
 CREATION_LEVEL = 1e-6
@@ -771,9 +774,51 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         return new
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        raise MergeError("Merging of these mixtures is being written.")
+        """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
+        if method not in ("auto", "mean"):
+            raise MergeError(
+                f"method={method!r} does not apply to mixtures. Use 'auto', which searches the structure of the merged "
+                "rows and components, or 'mean', whose density is the average of the models' densities."
+            )
+        if n_components is not None and (not isinstance(n_components, Integral) or n_components < 1):
+            raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
+        models = [self, *others]
+        merging.check_units([model._state_ for model in models], self._names())
+        trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+        shares = trust * (len(models) / math.fsum(trust))
+        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
+        parts = [merging.Part(model._state_, model._progress_, float(share)) for model, share in pairs]
+        whole = self._unfitted()
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(whole, name, getattr(self, name))
+        whole._start(np.empty((0, self.n_features_in_)), whole=False)
+        settings = whole._constants_[0]
+        if n_components is not None:
+            settings = settings._replace(most=min(settings.most, int(n_components)), fixed=0)
+        reduce = n_components is not None
+        whole._state_ = merging.merge(parts, settings, search=method == "auto" or reduce, reduce=reduce)
+        whole._rows_ = sum(model._rows_ for model in models)
+        whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
+        return whole
+
+    def _content(self) -> tuple[int, bytes]:
+        """What models are ordered by before they are merged."""
+        model, pending = self._state_.model, self._state_.pending
+        content = pending.rows[: pending.size] if model is None else model.components.means[: model.components.size]
+        return self._rows_, content.tobytes()
+
+    def _to_save(self) -> dict[str, Any]:
+        """What a file holds: fitted attributes, without the room of arrays that is not in use."""
+        attributes = super()._to_save()
+        if "_state_" in attributes:
+            attributes["_state_"] = loading.packed(attributes["_state_"])
+            attributes["_monitor_"] = loading.packed_monitor(attributes["_monitor_"])
+        return attributes
 
     def _check_loaded(self) -> None:
-        if not isinstance(self._state_, State):
-            raise ModelFileError("The file holds no state of a mixture.")
         self._prepare(self.n_features_in_)
+        self._monitor_ = loading.unpacked_monitor(self._monitor_)
+        require(type(self._rows_) is int and self._rows_ >= 0, "it does not know how many rows it has learned")
+        D = self.n_features_in_
+        self._state_ = loading.unpacked(self._state_, D, self._reservoir_rows(D), self._constants_[0])

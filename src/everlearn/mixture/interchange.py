@@ -13,7 +13,7 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture, with_matrices
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.world import frame_of_spread, world_of_rows
-from everlearn.mixture.state import Array, Model, Shape, State
+from everlearn.mixture.state import Array, Model, Settings, Shape, State
 
 if TYPE_CHECKING:
     from everlearn.mixture.estimator import IncrementalGaussianMixture
@@ -40,12 +40,12 @@ def from_sklearn(cls: type[Estimator], mixture: Any, n_samples: Any, parameters:
     if hasattr(mixture, "feature_names_in_"):
         new.feature_names_in_ = mixture.feature_names_in_.copy()
     new._start(known.means, whole=False)
-    new._state_ = _state_of(known, float(n_samples), new._state_)
+    new._state_ = _state_of(known, float(n_samples), new._state_, new._constants_[0])
     new._rows_ = round(float(n_samples))
     return new
 
 
-def _state_of(mixture: Mixture, n: float, empty: State) -> State:
+def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> State:
     mean, covariance = mixtures.moments(mixture)
     frame = empty.frame or frame_of_spread(mean, np.sqrt(np.diag(covariance)))
     square = frame.inverse * frame.inverse[:, None]
@@ -56,7 +56,8 @@ def _state_of(mixture: Mixture, n: float, empty: State) -> State:
     world = world_of_rows(Z, np.ones(len(Z)), 1.0)
     shape = Shape(world.typical, np.zeros(len(mean)), TAU)
     K = len(mixture.weights)
-    model = Model(carry.components_of(_stock(inside, n), n, shape, K + carry.SPARE), shape, world, 1.0, K)
+    room = carry.room_for(K, settings)
+    model = Model(carry.components_of(_stock(inside, n), n, shape, room), shape, world, 1.0, K)
     sample = empty.reservoir
     sample.rows[:size] = Z[:size]
     sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))

@@ -51,10 +51,11 @@ def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None)
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
     sample = Reservoir(np.zeros((reservoir, D), np.float32), np.zeros(reservoir), np.zeros(reservoir), 0, -np.inf)
     room = settings.warmup + schedule.lag(settings.warmup)
-    return State(0, frame, None, 0, sample, _no_rows(room, D))
+    return State(0, frame, None, 0, sample, no_rows(room, D))
 
 
-def _no_rows(room: int, D: int) -> Pending:
+def no_rows(room: int, D: int) -> Pending:
+    """No pending rows yet, with room for some."""
     return Pending(np.zeros((room, D)), np.zeros(room), 0)
 
 
@@ -152,7 +153,7 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
     pending = state.pending
     if state.model is not None:
         if pending.size == 0:
-            pending = _no_rows(schedule.lag(state.n), X.shape[1])
+            pending = no_rows(schedule.lag(state.n), X.shape[1])
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
@@ -199,7 +200,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
         found = finish(progress.search or reconsider(base, settings, asked=False))
     rows, weights, n = state.pending
     late = rows[base.n - state.n : n], weights[base.n - state.n : n]
-    new = base._replace(searched=base.n, pending=_no_rows(0, rows.shape[1]))
+    new = base._replace(searched=base.n, pending=no_rows(0, rows.shape[1]))
     new = _learn_rows(new, found, *late, None, settings)
     progress.working, progress.search, progress.found = new.model, None, None
     return new

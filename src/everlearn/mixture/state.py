@@ -5,7 +5,7 @@ K is the number of components, D that of columns, M the size of the reservoir, P
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ Array = NDArray[np.float64]
 class Frame(NamedTuple):
     """Coordinates in which the model works: z = (x - centre) * inverse, fixed when the warm-up ends."""
 
-    centre: Array  # (D,), the median of each column
-    inverse: Array  # (D,), one over a power of two near the trimmed standard deviation
-    log_scale: Array  # (D,), -log(inverse)
+    centre: Annotated[Array, "D"]  # the median of each column
+    inverse: Annotated[Array, "positive D"]  # one over a power of two near the trimmed standard deviation
+    log_scale: Annotated[Array, "D"]  # -log(inverse)
 
 
 class Components(NamedTuple):
@@ -30,34 +30,34 @@ class Components(NamedTuple):
 
     size: int  # K
     total: float  # weight of all rows learned, those of the background included
-    mass: Array  # (room,), share of all rows, by weight
-    counts: Array  # (room,), rows behind the moments, at most the mass
-    fresh: Array  # (room,), rows since the last refresh
-    means: Array  # (room, D)
-    shift: Array  # (room, D), sum of deviations from the mean since the last refresh
-    scatter: Array  # (room, D, D), lower triangle
-    factors: Array  # (room, D, D), inverse Cholesky factor of the covariance: lower triangle
-    heights: Array  # (room,), log(mass) - log|2 pi Sigma| / 2
+    mass: Annotated[Array, "C"]  # share of all rows, by weight
+    counts: Annotated[Array, "C"]  # rows behind the moments, at most the mass
+    fresh: Annotated[Array, "C"]  # rows since the last refresh
+    means: Annotated[Array, "C D"]
+    shift: Annotated[Array, "C D"]  # sum of deviations from the mean since the last refresh
+    scatter: Annotated[Array, "C D D"]  # lower triangle
+    factors: Annotated[Array, "C D D"]  # inverse Cholesky factor of the covariance: lower triangle
+    heights: Annotated[Array, "C"]  # log(mass) - log|2 pi Sigma| / 2
 
 
 class Shape(NamedTuple):
     """What all components share: the inverse-Wishart prior of their covariances."""
 
-    matrix: Array  # (D, D), the common shape C
-    ridge: Array  # (D,), variance added to every covariance
+    matrix: Annotated[Array, "D D"]  # the common shape C
+    ridge: Annotated[Array, "nonnegative D"]  # variance added to every covariance
     tau: float  # rows that the common shape counts for
 
 
 class World(NamedTuple):
     """All rows together: the broad Gaussian that stands behind the components."""
 
-    centre: Array  # (D,)
-    covariance: Array  # (D, D), of all rows
-    factor: Array  # (D, D), inverse Cholesky factor of it, with the ridge
+    centre: Annotated[Array, "D"]
+    covariance: Annotated[Array, "D D"]  # of all rows
+    factor: Annotated[Array, "D D"]  # inverse Cholesky factor of it, with the ridge
     height: float  # -log|2 pi covariance| / 2
-    typical: Array  # (D, D), covariance without gross outliers
-    variance: Array  # (D,), trimmed variance of each column
-    smooth: NDArray[np.bool_]  # (D,), columns in which hardly a value occurs twice
+    typical: Annotated[Array, "D D"]  # covariance without gross outliers
+    variance: Annotated[Array, "positive D"]  # trimmed variance of each column
+    smooth: Annotated[NDArray[np.bool_], "bool D"]  # columns in which hardly a value occurs twice
 
 
 class Reservoir(NamedTuple):
@@ -67,18 +67,18 @@ class Reservoir(NamedTuple):
     stand for max(w, level) rows each. Without weights that is a uniform sample without replacement.
     """
 
-    rows: NDArray[np.float32]  # (M, D)
-    log_weights: Array  # (M,)
-    keys: Array  # (M,), logarithms of the priorities
+    rows: Annotated[NDArray[np.float32], "float32 gaps M D"]
+    log_weights: Annotated[Array, "M"]
+    keys: Annotated[Array, "M"]  # logarithms of the priorities
     size: int  # slots in use
-    level: float  # largest log-priority that was turned away; -inf while none was
+    level: Annotated[float, "any"]  # largest log-priority that was turned away; -inf while none was
 
 
 class Pending(NamedTuple):
     """Rows that came since a search was due, in the units of the data."""
 
-    rows: Array  # (P, D)
-    weights: Array  # (P,)
+    rows: Annotated[Array, "gaps P D"]
+    weights: Annotated[Array, "P"]
     size: int
 
 

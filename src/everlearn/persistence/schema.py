@@ -35,6 +35,7 @@ _DTYPES = {
     "int32": np.dtype(np.int32),
     "int8": np.dtype(np.int8),
     "uint8": np.dtype(np.uint8),
+    "float32": np.dtype(np.float32),
     "bool": np.dtype(np.bool_),
 }
 _WORDS = (*_DTYPES, "gaps", "any", "positive", "nonnegative")
@@ -81,7 +82,8 @@ def expect(value: Any, wanted: str | type, sizes: Sizes, name: str) -> None:
         ``int`` for a count; ``float`` for a finite number; or the axes of an array, such as ``"K D"``. An axis is a
         number or a name, with a number added if need be (``"K+1"``): `sizes` knows its length, or learns it here.
         Arrays are of finite float64, unless words stand before the axes: the type (``int64``, ``int32``, ``int8``,
-        ``uint8``, ``bool``), ``gaps`` (NaN allowed), ``any`` (NaN and infinity allowed), ``positive``, ``nonnegative``.
+        ``uint8``, ``float32``, ``bool``), ``gaps`` (NaN allowed), ``any`` (NaN and infinity allowed), ``positive``,
+        ``nonnegative``.
     sizes : dict
         Length of each named axis.
     name : str

@@ -10,7 +10,7 @@ from everlearn.mixture.keep.evidence import Fit, n_parameters
 from everlearn.mixture.kernels.covariance import invert_factor
 from everlearn.mixture.kernels.em import Moments
 from everlearn.mixture.kernels.rows import refresh_all
-from everlearn.mixture.state import Array, Components, Shape
+from everlearn.mixture.state import Array, Components, Settings, Shape
 
 # Components that may be created between two searches.
 SPARE = 12
@@ -42,6 +42,11 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
     )  # fmt: skip
     refresh_all(new, shape)
     return new
+
+
+def room_for(known: int, settings: Settings) -> int:
+    """Components that arrays have room for when a search has found `known`."""
+    return known if settings.fixed else min(known + SPARE, max(settings.most, known))
 
 
 def copied(components: Components) -> Components:
@@ -93,9 +98,9 @@ def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit:
         parts = [Stock(*(values[own] for values in old))]
         if rest.sum() > 1e-3 * stock.counts[k]:
             parts.append(_stock_of_rows(Z, rest, ratio))
-        total = _sum(Stock(*(np.concatenate(values) for values in zip(*parts, strict=True))))
-        if total.counts > 1.2 * stock.counts[k] and _agree(fit.moments, k, total, fit.shape.ridge):
-            mass[k], count[k], means[k], scatter[k] = total
+        total = sum_of(Stock(*(np.concatenate(values) for values in zip(*parts, strict=True))))
+        if total.counts[0] > 1.2 * stock.counts[k] and _agree(fit.moments, k, total, fit.shape.ridge):
+            mass[k], count[k], means[k], scatter[k] = (values[0] for values in total)
     return Stock(mass, count, means, scatter)
 
 
@@ -106,23 +111,24 @@ def _stock_of_rows(Z: Array, weights: Array, ratio: float) -> Stock:
     return Stock(np.array([n * ratio]), np.array([n]), mean[None], ((E * weights[:, None]).T @ E)[None])
 
 
-def _sum(parts: Stock) -> Stock:
-    """Moments of all parts together; each weighs as its mass."""
+def sum_of(parts: Stock) -> Stock:
+    """Moments of all parts together, as one component; each weighs as its mass."""
     mass = parts.mass.sum()
     mean = parts.mass @ parts.means / mass
     E = parts.means - mean
     each = parts.scatter / np.maximum(parts.counts, 1e-9)[:, None, None] + E[:, :, None] * E[:, None, :]
     count = parts.counts.sum()
-    return Stock(mass, count, mean, np.tensordot(parts.mass / mass, each, 1) * count)
+    scatter = np.tensordot(parts.mass / mass, each, 1) * count
+    return Stock(np.array([mass]), np.array([count]), mean[None], scatter[None])
 
 
 def _agree(sample: Moments, k: int, total: Stock, ridge: Array) -> bool:
     """Whether the sampled rows of component k may come from a Gaussian with the moments of all."""
     D = len(ridge)
     own = sample.scatters[k] / max(sample.counts[k], 1.0) + np.diag(ridge)
-    all_rows = total.scatter / total.counts + np.diag(ridge)
+    all_rows = total.scatter[0] / total.counts[0] + np.diag(ridge)
     F = np.empty((D, D))
     log_det = invert_factor(all_rows, F)
-    d = F @ (sample.means[k] - total.means)
+    d = F @ (sample.means[k] - total.means[0])
     divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)
     return bool(sample.counts[k] * divergence <= n_parameters(D) + 3.0)

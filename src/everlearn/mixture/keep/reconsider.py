@@ -109,7 +109,7 @@ def _search(
     if ratio > 1.0 and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
         total = old.components.total
-    room = fit.size if settings.fixed else min(fit.size + carrying.SPARE, max(settings.most, fit.size))
+    room = carrying.room_for(fit.size, settings)
     return Model(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
 
 

@@ -62,7 +62,7 @@ def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
     full = covariance + np.diag(ridge_of(variance, smooth, fine))
     factor = np.empty_like(full)
     log_det = invert_factor(full, factor)
-    height = -0.5 * (len(centre) * LOG_2PI + log_det)
+    height = float(-0.5 * (len(centre) * LOG_2PI + log_det))
     return World(centre, covariance, factor, height, typical, variance, smooth)
 
 

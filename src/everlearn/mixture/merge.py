@@ -1,0 +1,255 @@
+"""Mixtures learned apart become one: frames united, samples merged by priority, components searched together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.errors import MergeError
+from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian import reduction
+from everlearn.mixture import learn
+from everlearn.mixture.keep import carry
+from everlearn.mixture.keep.carry import Stock
+from everlearn.mixture.keep.evidence import n_parameters
+from everlearn.mixture.keep.reconsider import fill, mixture_of, reconsider, refreshed, sample_weights
+from everlearn.mixture.keep.world import frame_of_rows, frame_of_spread, world_of_rows
+from everlearn.mixture.kernels.covariance import covariances_of
+from everlearn.mixture.learn import Progress
+from everlearn.mixture.state import Frame, Model, Reservoir, Settings, Shape, State, World
+from everlearn.typing import Array
+
+# Components side by side are reduced by their moments whenever there are so many times more than may be kept.
+SIDE_BY_SIDE = 3
+# Rows that are drawn from the components where no model has kept rows.
+DRAWN_ROWS = 2000
+
+
+class Part(NamedTuple):
+    """A model that takes part, and how many rows each of its rows counts for."""
+
+    state: State
+    progress: Progress
+    share: float
+
+
+def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, reduce: bool = False) -> State:
+    """One state that stands for the rows of all parts, which stay as they are.
+
+    Parts that have components are united: the priority samples become one (the rows of highest priority of all are a
+    priority sample of all rows), the components stand side by side, those that differ by no more than chance are
+    joined by their moments, and one search begins from them; statistics of all rows are carried over where the sample
+    agrees. Rows of parts that are still warming up are learned then. Without `search` the density is the average of
+    the parts' densities, up to the reduction to the components that may be kept. With `reduce` the warm-up ends here
+    for all, so that there are at most `settings.most` components.
+    """
+    if reduce:
+        parts = [_settled(part, settings) for part in parts]
+    settled = [_taken_in(part, settings) for part in parts if part.state.model is not None]
+    waiting = [part for part in parts if part.state.model is None]
+    D = parts[0].state.reservoir.rows.shape[1]
+    if settled:
+        state = _united(settled, settings, search=search)
+    else:
+        state = learn.init(D, len(parts[0].state.reservoir.rows), settings, parts[0].state.frame)
+    progress = Progress()
+    for part in waiting:
+        rows, weights, n = part.state.pending
+        state, _ = learn.learn(state, rows[:n].copy(), weights[:n] * part.share, settings, progress)
+    return state
+
+
+def _settled(part: Part, settings: Settings) -> Part:
+    """The part with components: a search on its first rows, if it has none yet."""
+    if part.state.model is not None:
+        return part
+    state = learn.opened(part.state, part.state.pending.size, settings)
+    model = learn.finish(reconsider(state, settings, asked=True))
+    empty = learn.no_rows(0, state.reservoir.rows.shape[1])
+    return Part(state._replace(model=model, searched=state.n, pending=empty), Progress(), part.share)
+
+
+def _taken_in(part: Part, settings: Settings) -> Part:
+    """The part with its pending rows in components and sample, in arrays of its own."""
+    state, progress, share = part
+    working = learn.working_model(state, settings, progress)
+    assert working is not None
+    whole = learn.with_pending_sampled(state, settings)._replace(model=refreshed(working))
+    return Part(whole, progress, share)
+
+
+def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State:
+    frame = united_frame([part.state for part in parts])
+    sample = _united_sample(parts, frame)
+    model = _side_by_side(parts, frame, settings, join=search)
+    n = sum(part.state.n for part in parts)
+    state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
+    looked_at = state if sample.size else state._replace(reservoir=_drawn(model, n))
+    if search:
+        # No component counts as known: the search then tries other starts too.
+        model = learn.finish(reconsider(looked_at._replace(model=model._replace(known=0)), settings, asked=True))
+        return state._replace(model=model)
+    return state._replace(model=model._replace(world=_world(looked_at, model)))
+
+
+# -- frames ------------------------------------------------------------------------------------------
+
+
+def united_frame(states: Sequence[State]) -> Frame:
+    """Frame of all rows together: mean of the centres, and the power of two next to the spread about it."""
+    frames = [state.frame for state in states]
+    first = frames[0]
+    if all(np.array_equal(a, b) for frame in frames[1:] for a, b in zip(first, frame, strict=True)):
+        return first
+    share = np.array([max(state.model.components.total, 1e-300) for state in states])
+    share /= share.sum()
+    centres, scales = (np.array(values) for values in zip(*((f.centre, 1.0 / f.inverse) for f in frames), strict=True))
+    # Differences from the first centre, so that large centres lose no digits.
+    d = centres - first.centre
+    mean = share @ d
+    largest = np.max([np.abs(d - mean).max(axis=0), scales.max(axis=0)], axis=0)
+    spread = np.sqrt(share @ ((scales / largest) ** 2 + ((d - mean) / largest) ** 2)) * largest
+    return frame_of_spread(first.centre + mean, spread)
+
+
+class Change(NamedTuple):
+    """From one frame to another: z' = z * ratio + offset. Ratios are powers of two, so only offsets round."""
+
+    ratio: Array  # (D,)
+    offset: Array  # (D,)
+
+
+def change_of_frame(old: Frame, new: Frame) -> Change:
+    """What takes coordinates of `old` to those of `new`."""
+    return Change(new.inverse / old.inverse, (old.centre - new.centre) * new.inverse)
+
+
+# -- samples -----------------------------------------------------------------------------------------
+
+
+def _united_sample(parts: Sequence[Part], frame: Frame) -> Reservoir:
+    """The rows of highest priority of all samples; a row of a part counts for `share` rows."""
+    room = max(len(part.state.reservoir.rows) for part in parts)
+    rows, weights, keys, level = [], [], [], -np.inf
+    for state, _, share in parts:
+        sample, change = state.reservoir, change_of_frame(state.frame, frame)
+        rows.append(sample.rows[: sample.size] * change.ratio + change.offset)
+        weights.append(sample.log_weights[: sample.size] + np.log(share))
+        keys.append(sample.keys[: sample.size] + np.log(share))
+        level = max(level, sample.level + np.log(share))
+    Z, log_weights, priorities = np.concatenate(rows), np.concatenate(weights), np.concatenate(keys)
+    # Below the level of any part rows of that part are missing, so that others must not stay either.
+    order = np.argsort(-priorities, kind="stable")
+    order = order[priorities[order] >= level]
+    kept, dropped = np.sort(order[:room]), order[room:]
+    if len(dropped):
+        level = max(level, float(priorities[dropped].max()))
+    out = Reservoir(np.zeros((room, Z.shape[1]), np.float32), np.zeros(room), np.zeros(room), len(kept), float(level))
+    out.rows[: len(kept)] = Z[kept]
+    out.log_weights[: len(kept)] = log_weights[kept]
+    out.keys[: len(kept)] = priorities[kept]
+    return out
+
+
+def _drawn(model: Model, n: int) -> Reservoir:
+    """Rows drawn from the components, where none were kept: what a search can then find is what they say already."""
+    m = DRAWN_ROWS
+    Z, _ = mixtures.sample(mixture_of(model), m, np.random.default_rng([n, 2]))
+    level = np.log(max(model.components.total / m, 1.0))
+    return Reservoir(Z.astype(np.float32), np.zeros(m), np.full(m, level), m, float(level))
+
+
+# -- components --------------------------------------------------------------------------------------
+
+
+def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, join: bool) -> Model:
+    """All components in one model; too many, or with `join` the same up to chance, are joined by their moments."""
+    totals = np.array([part.state.model.components.total * part.share for part in parts])
+    largest = parts[int(np.argmax(totals))].state.model
+    shape = _mean_shape([part.state for part in parts], totals / totals.sum(), frame)
+    limit = settings.fixed or settings.most
+    # The likelihood ratio of two samples of one Gaussian is p / 2 on average for p parameters: twice that is chance.
+    chance = n_parameters(len(frame.centre)) if join and not settings.fixed else 0.0
+    stocks: list[Stock] = []
+    for part in parts:
+        stocks.append(_in_frame(part, frame))
+        if sum(len(stock.mass) for stock in stocks) > SIDE_BY_SIDE * limit:
+            stocks = [_reduced(_joined(stocks), shape, limit, chance)]
+    stock = _reduced(_joined(stocks), shape, limit, chance)
+    room = carry.room_for(len(stock.mass), settings)
+    components = carry.components_of(stock, float(totals.sum()), shape, room)
+    return Model(components, shape, largest.world, largest.fine, len(stock.mass))
+
+
+def _mean_shape(states: Sequence[State], share: Array, frame: Frame) -> Shape:
+    """The average of the shapes: a search replaces it."""
+    D = len(frame.centre)
+    matrix, ridge, tau = np.zeros((D, D)), np.zeros(D), 0.0
+    for state, s in zip(states, share, strict=True):
+        ratio, shape = change_of_frame(state.frame, frame).ratio, state.model.shape
+        matrix += s * shape.matrix * ratio * ratio[:, None]
+        ridge += s * shape.ridge * ratio**2
+        tau += s * shape.tau
+    return Shape(matrix, ridge, float(tau))
+
+
+def _in_frame(part: Part, frame: Frame) -> Stock:
+    """Moments of the part's components in the coordinates of `frame`, each row counted `share` times."""
+    ratio, offset = change_of_frame(part.state.frame, frame)
+    mass, counts, means, scatter = carry.stock_of_components(part.state.model.components)
+    s = part.share
+    return Stock(mass * s, counts * s, means * ratio + offset, scatter * (s * ratio * ratio[:, None]))
+
+
+def _joined(stocks: Sequence[Stock]) -> Stock:
+    return Stock(*(np.concatenate(values) for values in zip(*stocks, strict=True)))
+
+
+def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
+    """Join pairs that chance does not tell apart, and then more until `limit` are left (Runnalls, 2007)."""
+    K = len(stock.mass)
+    components = carry.components_of(stock, float(stock.mass.sum()), shape, K)
+    found = reduction.reduce_greedy(
+        stock.counts, stock.means, covariances_of(components, shape), max_cost=chance, max_components=limit
+    )
+    groups = [np.flatnonzero(found.labels == k) for k in range(len(found.weights))]
+    return _joined([carry.sum_of(Stock(*(values[own] for values in stock))) for own in groups])
+
+
+def _world(state: State, model: Model) -> World:
+    """The world of the merged sample; gaps are filled by draws."""
+    raw = state.reservoir.rows[: state.reservoir.size].astype(np.float64)
+    weights, _ = sample_weights(state.reservoir)
+    rng = np.random.default_rng([state.n, 3])
+    return world_of_rows(fill(raw, model, rng) if np.isnan(raw).any() else raw, weights, model.fine)
+
+
+# -- units -------------------------------------------------------------------------------------------
+
+# Spreads of one column in two models that differ by more than this are taken for different units.
+MAX_SCALE_RATIO = 1000.0
+# From this many rows on a model that is warming up says how wide its columns are.
+ROWS_THAT_TELL = 20
+
+
+def check_units(states: Sequence[State], names: Sequence[str] | None) -> None:
+    """Refuse models in which a column spreads over ranges so different that the units must differ."""
+    frames = [state.frame or _frame_of_pending(state) for state in states]
+    scales = np.array([1.0 / frame.inverse for frame in frames if frame is not None])
+    if not len(scales):
+        return
+    least, most = scales.min(axis=0), scales.max(axis=0)
+    column = int(np.argmax(most / least))
+    if most[column] / least[column] > MAX_SCALE_RATIO:
+        name = column if names is None else names[column]
+        raise MergeError(
+            f"Column {name!r} spreads over about {least[column]:.3g} in one model and {most[column]:.3g} in "
+            "another. Learn both in the same units, or give both the same scale=."
+        )
+
+
+def _frame_of_pending(state: State) -> Frame | None:
+    rows = state.pending.rows[: state.pending.size]
+    return frame_of_rows(rows) if len(rows) >= ROWS_THAT_TELL else None

@@ -1,0 +1,68 @@
+"""Model files of mixtures: the same model, no unused room, and damaged states refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import everlearn
+from everlearn.errors import ModelFileError
+from everlearn.mixture import loading
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+
+
+def groups(n, D=2, K=3, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = 6.0 * rng.normal(size=(K, D))
+    return centres[rng.integers(K, size=n)] + rng.normal(size=(n, D))
+
+
+@settings(max_examples=12, deadline=None)
+@given(n=st.integers(1, 2500), gaps=st.booleans())
+def test_loaded_model_answers_and_learns_bit_for_bit(n, gaps):
+    X = groups(n + 600)
+    if gaps:
+        X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
+    model = IncrementalGaussianMixture().partial_fit(X[:n])
+    data = everlearn.dumps(model)
+    loaded = everlearn.loads(data)
+    assert everlearn.dumps(loaded) == data
+    np.testing.assert_array_equal(loaded.score_samples(X[:20]), model.score_samples(X[:20]))
+    model.partial_fit(X[n:])
+    loaded.partial_fit(X[n:])
+    assert everlearn.dumps(loaded) == everlearn.dumps(model)
+
+
+@pytest.mark.parametrize(("n", "limit"), [(100, 10_000), (20_000, 160_000)])
+def test_file_holds_no_unused_room(n, limit):
+    assert len(everlearn.dumps(IncrementalGaussianMixture().partial_fit(groups(n, D=8, K=5)))) < limit
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s._replace(searched=1), "search"),
+        (lambda s: s._replace(n=s.n * 9), "search"),
+        (lambda s: s._replace(frame=None), "no frame"),
+        (lambda s: s._replace(model=None), "no components"),
+        (lambda s: s._replace(reservoir=s.reservoir._replace(size=10**6)), "sampled rows"),
+        (lambda s: s._replace(reservoir=s.reservoir._replace(level=np.inf)), "level"),
+        (lambda s: s._replace(pending=s.pending._replace(size=3)), "pending"),
+        (lambda s: s._replace(model=s.model._replace(known=99)), "components"),
+        (lambda s: with_components(s, size=40), "components"),
+        (lambda s: with_components(s, mass=-s.model.components.mass), "stands for no row"),
+        (lambda s: with_components(s, means=s.model.components.means[:, :1]), "shape"),
+        (lambda s: with_components(s, heights=s.model.components.heights * np.nan), "not finite"),
+        (lambda s: with_components(s, factors=-s.model.components.factors), "no precision"),
+    ],
+)
+def test_damaged_states_are_refused(change, message):
+    model = IncrementalGaussianMixture().partial_fit(groups(1100))
+    settings = model._constants_[0]
+    assert loading.unpacked(model._state_, 2, 3000, settings) is not None
+    with pytest.raises(ModelFileError, match=message):
+        loading.unpacked(change(model._state_), 2, 3000, settings)
+
+
+def with_components(state, **fields):
+    return state._replace(model=state.model._replace(components=state.model.components._replace(**fields)))
