@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.figmn.scoring import squared_distances
+from everlearn.figmn.ask import squared_distances
 from everlearn.linalg import parallel as threads
 from mixture import FAR, Ours, Problem, processor
 

@@ -28,7 +28,7 @@ TAGS = {
     "event_log/1": "everlearn.monitoring.event_log:MonitorState",
     "figmn_bank/1": "everlearn.figmn.adaptive:AdaptiveState",
     "figmn_pair/1": "everlearn.figmn.serving:Pair",
-    "figmn_state/1": "everlearn.figmn.learn:MixtureState",
+    "figmn_state/1": "everlearn.figmn.state:State",
     "figmn_warmup/1": "everlearn.figmn.estimator:Warmup",
     "forgetting_bank/1": "everlearn.forgetting.bank:BankState",
     "labelled_rows/1": "everlearn.mixture.classifier_per_class:LabelledRows",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import naive
 from everlearn import IncrementalGaussianMixture
 from everlearn.errors import InputError
-from everlearn.figmn import prediction as asking
+from everlearn.figmn import ask as asking
 from everlearn.persistence.model_file import dumps
 
 D = 5

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlearn.figmn import prediction as asking
+from everlearn.figmn import ask as asking
 from everlearn.gaussian import conditional
 from states import mixture, rows_from
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive
 from everlearn.figmn import cost_model as pace
 from everlearn.figmn import learn as incremental
-from everlearn.figmn import scoring
+from everlearn.figmn import ask as scoring
 from everlearn.figmn import shared_pattern as marginals
 from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import LARGE, Method
@@ -87,7 +87,7 @@ def test_densities_of_few_patterns_are_those_of_the_observed_columns(D, always_i
     X[::3, 4] = np.nan
     X[50] = np.nan
     log_scale = rng.normal(size=D)
-    density, distance, posterior = scoring.ask(state, X, log_scale, posteriors=True)
+    density, distance, posterior = scoring.score(state, X, log_scale, posteriors=True)
     parts = incremental.mixture_of(state)
     joint = naive.log_joint_with_gaps(X, *parts)
     seen = ~np.isnan(X)
@@ -95,7 +95,7 @@ def test_densities_of_few_patterns_are_those_of_the_observed_columns(D, always_i
     np.testing.assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-12)
     expected = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
     np.testing.assert_allclose(posterior, expected, rtol=1e-7, atol=1e-10)
-    singly = [scoring.ask(state, x[None], log_scale)[1][0] for x in X]
+    singly = [scoring.score(state, x[None], log_scale)[1][0] for x in X]
     np.testing.assert_allclose(distance, singly, rtol=1e-9, atol=1e-9)
 
 

@@ -10,8 +10,8 @@ from scipy.special import chdtrc
 
 from everlearn.base.conditioning import LIMIT as LIMIT
 from everlearn.base.density import check_draws, generator
+from everlearn.figmn import ask as scoring
 from everlearn.figmn import learn as incremental
-from everlearn.figmn import scoring
 from everlearn.figmn.estimator_conditioning import MixtureConditioning
 from everlearn.figmn.learn import MixtureState
 from everlearn.gaussian import mixture as mixtures
@@ -96,7 +96,7 @@ class MixtureAnswers(MixtureConditioning):
         """Log-densities, squared distances and posteriors, worked out where `device` says."""
         device = self._device()
         try:
-            return scoring.ask(state, rows, constants.log_scale, posteriors=posteriors, device=device)
+            return scoring.score(state, rows, constants.log_scale, posteriors=posteriors, device=device)
         except RuntimeError as error:
             if device is HOST:
                 raise

@@ -12,7 +12,7 @@ from everlearn.base.conditioning import LIMIT as LIMIT
 from everlearn.base.conditioning import Conditional
 from everlearn.base.estimator import as_rows, column_names
 from everlearn.errors import InputError
-from everlearn.figmn import prediction as asking
+from everlearn.figmn import ask as asking
 from everlearn.figmn.learn import MixtureState
 from everlearn.gaussian import conditional
 from everlearn.linalg.chunked import to_internal

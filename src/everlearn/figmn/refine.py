@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.figmn.ask import score as ask
 from everlearn.figmn.kernels.missing_moments import add_expected_moments
 from everlearn.figmn.learn import MixtureState, covariances_of, from_components
-from everlearn.figmn.scoring import ask
 
 Array = NDArray[np.float64]
 

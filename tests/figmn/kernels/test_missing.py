@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 from everlearn.figmn import learn as incremental
-from everlearn.figmn import scoring
+from everlearn.figmn import ask as scoring
 from everlearn.figmn.kernels.missing import LANE_GAPS, LANES
 
 
@@ -37,7 +37,7 @@ def test_densities_are_those_of_the_observed_columns(seed, D, K, share):
     rng = np.random.default_rng(seed)
     state, components = mixture(rng, D, K)
     X = rows_with_gaps(rng, 4, D, share)
-    density, distance, posterior = scoring.ask(state, X, np.zeros(D), posteriors=True)
+    density, distance, posterior = scoring.score(state, X, np.zeros(D), posteriors=True)
     joint = naive.log_joint_with_gaps(X, *components)
     expected = np.logaddexp.reduce(joint, axis=1)
     np.testing.assert_allclose(density, expected - np.log(components[0].sum()), rtol=1e-9, atol=1e-9)
@@ -90,7 +90,7 @@ def test_a_block_of_gaps_without_a_factor_has_no_distance(gaps):
     state.precisions[1] = precision
     x = np.full((1, D), np.nan)
     x[0, 0] = 1.0
-    _, distance, _ = scoring.ask(state, x, np.zeros(D))
+    _, distance, _ = scoring.score(state, x, np.zeros(D))
     assert np.isnan(distance[0])
 
 
@@ -101,5 +101,5 @@ def test_gaps_of_components_of_any_size_are_measured():
         state = incremental.from_components(np.ones(1), np.zeros((1, D)), size * np.eye(D)[None], np.ones(1))
         x = np.full((1, D), np.nan)
         x[0, 0] = 0.0
-        density, _, _ = scoring.ask(state, x, np.zeros(D))
+        density, _, _ = scoring.score(state, x, np.zeros(D))
         np.testing.assert_allclose(density, -0.5 * np.log(2 * np.pi * size), rtol=1e-12)

@@ -1,0 +1,225 @@
+"""What the mixture says of rows: densities, distances, responsibilities, and any columns given any others.
+
+Rows with the same missing values are asked together, as complete rows of a marginal; where there are many columns,
+distances are matrix products. Single rows and rare patterns go one by one.
+
+Conditionals come straight from the precisions. With u the columns that are not observed and o those that are,
+component j has the conditional mean ``mu_u - Lambda_uu^-1 Lambda_uo (x_o - mu_o)`` and covariance ``Lambda_uu^-1``.
+Filling the deviation e with that mean gives the distance in the marginal of o as ``e' Lambda e``, and
+``log|Sigma_oo| = log|Sigma| + log|Lambda_uu|``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.figmn.cost_model import LARGE, marginal_pays
+from everlearn.figmn.kernels import diagonal
+from everlearn.figmn.kernels import impute as impute_kernels
+from everlearn.figmn.kernels import rows as row_kernels
+from everlearn.figmn.shared_pattern import marginal
+from everlearn.figmn.state import State, is_diagonal
+from everlearn.gaussian import conditional
+from everlearn.gaussian.conditional import ConditionalMixture, log_sum_exp
+from everlearn.gaussian.gaussian import LOG_2PI, Indices, other_columns, safe_cholesky
+from everlearn.gaussian.mixture import Imputation, patterns
+from everlearn.linalg.backend import HOST, Device
+from everlearn.linalg.chunked import has_gaps
+from everlearn.typing import Array
+
+# Fewer rows than this are asked one by one: a call of NumPy's costs more than a row.
+FEW_ROWS = 16
+# Deviations of rows from means are formed in chunks of about this many numbers (8 MiB).
+CHUNK = 1 << 20
+# Conditional mixtures are made for so many rows at a time that they fill about this many numbers (16 MiB).
+_PART = 1 << 21
+
+
+class Scores(NamedTuple):
+    """What rows are to a mixture."""
+
+    log_density: Array  # (n,), of the unscaled columns
+    distance: Array  # (n,), squared distance to the nearest component
+    posterior: Array  # (n, K), or (0, K) where it was not asked for
+
+
+class _Rule(NamedTuple):
+    """What the rows of one pattern share: the regression of the unobserved columns on the observed ones."""
+
+    gain: Array  # (K, u, o)
+    covariance: Array  # (K, u, u), or (K, u) when diagonal
+    log_det: Array  # (K,), of the covariance of the observed columns, up to what all components share
+
+
+def score(state: State, X: Array, log_scale: Array, *, posteriors: bool = False, device: Device = HOST) -> Scores:
+    """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for."""
+    D = X.shape[1]
+    if len(X) < FEW_ROWS or is_diagonal(state):
+        return _score_one_by_one(state, X, log_scale, posteriors)
+    if not has_gaps(X):
+        return _score_complete(state, X, log_scale, posteriors, device)
+    answers = _allocate(state, len(X), posteriors)
+    rest = []
+    for observed, rows in patterns(X):
+        part = _part(state, observed, len(rows), D)
+        if part is None:
+            rest.append(rows)
+        else:
+            some = _score_complete(part, X[np.ix_(rows, observed)], log_scale[observed], posteriors, device)
+            _put(answers, rows, some)
+    if rest:
+        rows = np.concatenate(rest)
+        _put(answers, rows, _score_one_by_one(state, X[rows], log_scale, posteriors))
+    return answers
+
+
+def _part(state: State, observed: Indices, n: int, D: int) -> State | None:
+    """The marginal in which n rows are complete, if it pays to make it."""
+    if len(observed) == D:
+        return state
+    if len(observed) == 0 or not marginal_pays(D, state.n_components, D - len(observed), n):
+        return None
+    part = marginal(state, observed)
+    return None if part is None else part.state
+
+
+def _allocate(state: State, n: int, posteriors: bool) -> Scores:
+    return Scores(np.empty(n), np.empty(n), np.empty((n if posteriors else 0, state.n_components)))
+
+
+def _put(answers: Scores, rows: Indices, some: Scores) -> None:
+    for whole, values in zip(answers, some, strict=True):
+        if len(whole):
+            whole[rows] = values
+
+
+def _score_one_by_one(state: State, X: Array, log_scale: Array, posteriors: bool) -> Scores:
+    answers = _allocate(state, len(X), posteriors)
+    module = diagonal if is_diagonal(state) else row_kernels
+    module.ask_rows(X, *state[:4], state.n_components, log_scale, *answers)
+    return answers
+
+
+def _score_complete(state: State, X: Array, log_scale: Array, posteriors: bool, device: Device) -> Scores:
+    """The answers for rows without gaps."""
+    D, K = X.shape[1], state.n_components
+    if D < LARGE or len(X) < FEW_ROWS:
+        return _score_one_by_one(state, X, log_scale, posteriors)
+    d2 = squared_distances(state, X, device)
+    heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI)
+    joint = heights - 0.5 * d2
+    density = log_sum_exp(joint)
+    posterior = np.exp(joint - density[:, None]) if posteriors else np.empty((0, K))
+    return Scores(density - np.log(state.counts[:K].sum()) - log_scale.sum(), d2.min(axis=1), posterior)
+
+
+def squared_distances(state: State, X: Array, device: Device = HOST) -> Array:
+    """(x - mu_j)' Lambda_j (x - mu_j), (n, K), as matrix products."""
+    K, (n, D) = state.n_components, X.shape
+    d2 = np.empty((n, K))
+    matrices, rows, step = device.adopt(state.precisions), device.rows(X), max(FEW_ROWS, CHUNK // D)
+    for start in range(0, n, step):
+        part = slice(start, min(start + step, n))
+        some = rows.part(part.start, part.stop)
+
+        def measure(which: slice, part: slice = part, some: Any = some) -> None:
+            E = device.deviations(some, state.means[which])
+            d2[part, which] = device.squares(E, device.project(matrices, which, E)).T
+
+        device.each(measure, device.stacks(K, len(some), D), D)
+    return d2
+
+
+def log_density_and_distance(state: State, x: Array) -> tuple[float, float]:
+    """Log-density of one row, and its smallest squared distance."""
+    if state.n_components == 0:
+        return np.nan, np.inf
+    scores = score(state, x[None], np.zeros(len(x)))
+    return scores.log_density[0], scores.distance[0]
+
+
+def condition(state: State, X: Array, target: Indices) -> ConditionalMixture:
+    """Mixture of the columns `target` for each row of X, given what else is observed in it.
+
+    The target columns of X are not looked at. Covariances are shared by all rows, unless rows have different gaps.
+    """
+    hidden = X.copy()
+    hidden[:, target] = np.nan
+    missing = np.isnan(hidden)
+    if (missing == missing[0]).all():
+        return _condition(state, hidden, np.flatnonzero(~missing[0]), target)
+    n, K, T = len(X), state.n_components, len(target)
+    diagonal = is_diagonal(state)
+    weights, means = np.empty((n, K)), np.empty((n, K, T))
+    covariances = np.empty((K, T) if diagonal else (n, K, T, T))
+    for observed, rows in patterns(hidden):
+        part = _condition(state, hidden[rows], observed, target)
+        weights[rows], means[rows] = part.weights, part.means
+        covariances[... if diagonal else rows] = part.covariances
+    return ConditionalMixture(weights, means, covariances)
+
+
+def parts(state: State, X: Array, target: Indices) -> Iterator[ConditionalMixture]:
+    """`condition` for some rows after others, so that memory stays bounded."""
+    size = max(1, _PART // max(1, state.n_components * max(len(target), X.shape[1]) * len(target)))
+    for start in range(0, len(X), size):
+        yield condition(state, X[start : start + size], target)
+
+
+def expect(state: State, X: Array, target: Indices) -> Array:
+    """Conditional mean of the columns `target` for each row of X, given what else is observed in it, (n, T)."""
+    if len(X) < FEW_ROWS and not is_diagonal(state):
+        hidden, filled = X.copy(), np.empty_like(X)
+        hidden[:, target] = np.nan
+        impute_kernels.expect_rows(hidden, *state[:4], state.n_components, filled)
+        answer: Array = filled[:, target]
+        if np.isfinite(answer).all():
+            return answer
+    return np.concatenate([conditional.mean(part) for part in parts(state, X, target)])
+
+
+def impute(state: State, X: Array) -> Imputation:
+    """Conditional mean of every gap given the row's observed columns, and its standard deviation."""
+    filled, spread = X.copy(), np.zeros_like(X)
+    for observed, rows in patterns(X):
+        gaps = other_columns(observed, X.shape[1])
+        if len(gaps):
+            found = list(parts(state, X[rows], gaps))
+            filled[np.ix_(rows, gaps)] = np.concatenate([conditional.mean(part) for part in found])
+            spread[np.ix_(rows, gaps)] = np.concatenate([conditional.std(part) for part in found])
+    return Imputation(filled, spread)
+
+
+def _condition(state: State, X: Array, observed: Indices, target: Indices) -> ConditionalMixture:
+    """`condition` for rows that all observe the same columns."""
+    K, D = state.n_components, X.shape[1]
+    unobserved = other_columns(observed, D)
+    place = np.searchsorted(unobserved, target)
+    rule = _rule(state, observed, unobserved)
+    E = np.empty((K, len(X), D))
+    E[:, :, observed] = X[:, observed] - state.means[:K, None, observed]
+    E[:, :, unobserved] = E[:, :, observed] @ np.swapaxes(rule.gain, 1, 2)
+    scaled = E * state.precisions[:K, None, :] if is_diagonal(state) else E @ state.precisions[:K]
+    d2 = np.einsum("knd,knd->nk", E, scaled)
+    joint = np.log(state.counts[:K]) - 0.5 * (d2 + rule.log_det)
+    means = state.means[:K, None, target] + E[:, :, target]
+    chosen = rule.covariance[:, place] if is_diagonal(state) else rule.covariance[:, place[:, None], place]
+    return ConditionalMixture(np.exp(joint - log_sum_exp(joint)[:, None]), means.transpose(1, 0, 2), chosen)
+
+
+def _rule(state: State, observed: Indices, unobserved: Indices) -> _Rule:
+    K = state.n_components
+    if is_diagonal(state):
+        hidden = state.precisions[:K][:, unobserved]
+        gain = np.zeros((K, len(unobserved), len(observed)))
+        return _Rule(gain, 1.0 / hidden, state.log_dets[:K] + np.log(hidden).sum(axis=1))
+    precision = state.precisions[:K]
+    L, _ = safe_cholesky(precision[:, unobserved[:, None], unobserved])
+    V = np.linalg.solve(L, np.broadcast_to(np.eye(len(unobserved)), L.shape))
+    covariance = np.swapaxes(V, 1, 2) @ V
+    gain = -covariance @ precision[:, unobserved[:, None], observed]
+    log_det = 2.0 * np.log(np.diagonal(L, axis1=1, axis2=2)).sum(axis=1)
+    return _Rule(gain, covariance, state.log_dets[:K] + log_det)

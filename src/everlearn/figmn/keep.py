@@ -1,0 +1,93 @@
+"""How many components there are, and how thin one may become: make room, merge, widen.
+
+New components are created, and faint ones pruned, inside the learning loops (`figmn.kernels.rows`), because each
+decision depends on the row before. They hand back here what needs more memory or a factorisation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from everlearn.figmn.kernels import diagonal, rows
+from everlearn.figmn.state import (
+    Settings,
+    State,
+    covariances_of,
+    from_components,
+    inverted,
+    is_diagonal,
+    with_capacity,
+)
+from everlearn.gaussian.merge import prior_counted_once
+from everlearn.gaussian.reduction import Greedy, reduce_greedy
+from everlearn.typing import Array
+
+COMPACTION_COST = 0.1
+
+
+def make_room(state: State, settings: Settings) -> State:
+    """Longer arrays, or fewer components once there are as many as are allowed."""
+    K = state.n_components
+    if K < settings.max_components:
+        return with_capacity(state, min(max(2 * K, 4), settings.max_components))
+    if settings.max_merge_cost > 0:
+        return compact(state, settings)
+    return merged_to(state, max_cost=0.0, max_components=K - 1, priors=creation_priors(K, settings))
+
+
+def compact(state: State, settings: Settings) -> State:
+    """Merge all pairs that cost little, and on to half the allowed components if that is not enough."""
+    cost = settings.max_merge_cost * bic_penalty(state)
+    limit, priors = max(settings.max_components // 2, 1), creation_priors(state.n_components, settings)
+    state = merged_to(state, max_cost=cost, max_components=limit, priors=priors)
+    return state._replace(compacted_at=state.n_rows)
+
+
+def creation_priors(n_components: int, settings: Settings) -> Array | None:
+    """What each component holds of its creation prior, (K, D); None if forgetting or the printed update changes it."""
+    if settings.forgetting < 1.0 or settings.paper:
+        return None
+    return np.tile(settings.initial_variance, (n_components, 1))
+
+
+def bic_penalty(state: State) -> float:
+    """What one component costs in nats: half its number of parameters times the log of the sample size."""
+    D = state.means.shape[1]
+    shape = D if is_diagonal(state) else D * (D + 1) / 2
+    n = max(float(state.counts[: state.n_components].sum()), 2.0)
+    return float(0.5 * (1 + D + shape) * np.log(n))
+
+
+def merged_to(state: State, *, max_cost: float, max_components: int, priors: Array | None = None) -> State:
+    """Merge the cheapest pairs: all that cost up to `max_cost`, and more until `max_components` are left.
+
+    Merged components hold their creation `priors` (K, D) once, if these are given.
+    """
+    K = state.n_components
+    greedy = reduce_greedy(
+        state.counts[:K], state.means[:K], covariances_of(state), max_cost=max_cost, max_components=max_components
+    )
+    return regrouped(state, greedy, priors)
+
+
+def regrouped(state: State, groups: Greedy, priors: Array | None = None) -> State:
+    """The state with its components merged into `groups`, which hold their creation `priors` once."""
+    counts, means, covariances, labels = groups
+    if priors is not None:
+        covariances = prior_counted_once(counts, covariances, priors, labels)
+    ages = np.zeros(len(counts))
+    np.maximum.at(ages, labels, state.ages[: state.n_components])
+    merged = from_components(counts, means, covariances, ages, capacity=len(state.counts))
+    return merged._replace(n_rows=state.n_rows, compacted_at=state.compacted_at)
+
+
+def widen(state: State, settings: Settings) -> State:
+    """Give components that have become thin, by forgetting on columns that do not vary, twice the least variance."""
+    is_thin = diagonal.is_thin if is_diagonal(state) else rows.is_thin
+    extra = 2.0 * rows.FLOOR * settings.initial_variance
+    for j in range(state.n_components):
+        if is_thin(state.precisions[j], settings.initial_variance):
+            covariance, _ = inverted(state.precisions[j], diagonal=is_diagonal(state))
+            covariance = covariance + (extra if is_diagonal(state) else np.diag(extra))
+            state.precisions[j], state.log_dets[j] = inverted(covariance, diagonal=is_diagonal(state))
+    return state
