@@ -10,6 +10,7 @@ from everlearn.version import __version__
 if TYPE_CHECKING:
     from everlearn.base.merge import merge as merge
     from everlearn.figmn.estimator import IncrementalGaussianMixture as IncrementalGaussianMixture
+    from everlearn.figmn.fast_incremental import FIGMN as FIGMN
     from everlearn.figmn.tuning import tune as tune
     from everlearn.mixture.classifier import (
         IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from everlearn.variational.estimator import VariationalPPCA as VariationalPPCA
 
 _PUBLIC = {
+    "FIGMN": "everlearn.figmn.fast_incremental",
     "Every": "everlearn.ppca.keep",
     "IncrementalGaussianMixture": "everlearn.figmn.estimator",
     "IncrementalGaussianMixtureClassifier": "everlearn.mixture.classifier",

@@ -19,7 +19,7 @@ def test_a_few_rows_are_answered_like_many(seed, D, K, gaps):
         X[rng.random(X.shape) < 0.3] = np.nan
     target = rng.permutation(D)[: rng.integers(1, D + 1)]
     expected = conditional.mean(asking.condition(state, X, target))
-    np.testing.assert_allclose(asking.expect(state, X, target), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(asking.conditional_mean(state, X, target), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_a_precision_that_is_not_definite_is_repaired_on_the_way():
@@ -27,6 +27,6 @@ def test_a_precision_that_is_not_definite_is_repaired_on_the_way():
     state = mixture(rng, 3, 2)
     state.precisions[0, 1:, 1:] = 1.0  # singular
     X = np.array([[0.1, 0.2, 0.3]])
-    answer = asking.expect(state, X, np.array([1, 2]))
+    answer = asking.conditional_mean(state, X, np.array([1, 2]))
     assert np.isfinite(answer).all()
     assert answer == pytest.approx(conditional.mean(asking.condition(state, X, np.array([1, 2]))))

@@ -162,14 +162,14 @@ def condition(state: State, X: Array, target: Indices) -> ConditionalMixture:
     return ConditionalMixture(weights, means, covariances)
 
 
-def parts(state: State, X: Array, target: Indices) -> Iterator[ConditionalMixture]:
+def conditional_parts(state: State, X: Array, target: Indices) -> Iterator[ConditionalMixture]:
     """`condition` for some rows after others, so that memory stays bounded."""
     size = max(1, _PART // max(1, state.n_components * max(len(target), X.shape[1]) * len(target)))
     for start in range(0, len(X), size):
         yield condition(state, X[start : start + size], target)
 
 
-def expect(state: State, X: Array, target: Indices) -> Array:
+def conditional_mean(state: State, X: Array, target: Indices) -> Array:
     """Conditional mean of the columns `target` for each row of X, given what else is observed in it, (n, T)."""
     if len(X) < FEW_ROWS and not is_diagonal(state):
         hidden, filled = X.copy(), np.empty_like(X)
@@ -178,7 +178,7 @@ def expect(state: State, X: Array, target: Indices) -> Array:
         answer: Array = filled[:, target]
         if np.isfinite(answer).all():
             return answer
-    return np.concatenate([conditional.mean(part) for part in parts(state, X, target)])
+    return np.concatenate([conditional.mean(part) for part in conditional_parts(state, X, target)])
 
 
 def impute(state: State, X: Array) -> Imputation:
@@ -187,7 +187,7 @@ def impute(state: State, X: Array) -> Imputation:
     for observed, rows in patterns(X):
         gaps = other_columns(observed, X.shape[1])
         if len(gaps):
-            found = list(parts(state, X[rows], gaps))
+            found = list(conditional_parts(state, X[rows], gaps))
             filled[np.ix_(rows, gaps)] = np.concatenate([conditional.mean(part) for part in found])
             spread[np.ix_(rows, gaps)] = np.concatenate([conditional.std(part) for part in found])
     return Imputation(filled, spread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from everlearn.figmn.learn import Info, MixtureState
 from everlearn.figmn.loading import check_mixture
 from everlearn.figmn.serving import Pair, PairSettings
 from everlearn.figmn.settings import MAX_NUMBERS, Constants, MixtureSettings
+from everlearn.figmn.state import Warmup
 from everlearn.linalg.backend import HOST
 from everlearn.linalg.backend_float32 import SINGLE
 from everlearn.linalg.backend_torch import device_failure
@@ -34,14 +35,6 @@ from everlearn.monitoring.kernels.event_log import sample_rows
 from everlearn.monitoring.page_hinkley import PageHinkley
 
 Array = NDArray[np.float64]
-
-
-class Warmup(NamedTuple):
-    """The first rows of a stream, kept until they say how wide the columns are."""
-
-    rows: Array
-    weights: Array
-    n: int
 
 
 class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, StreamEstimator):

@@ -126,10 +126,10 @@ class MixtureConditioning:
         if interval is not None:
             conditional.check_coverage("interval", interval)
         if not (return_std or return_cov or interval is not None):
-            return asking.expect(state, to_internal(rows, constants.inverse_scale, LIMIT), columns) * scale
+            return asking.conditional_mean(state, to_internal(rows, constants.inverse_scale, LIMIT), columns) * scale
         wanted = ["mean"] + ["std"] * bool(return_std) + ["cov"] * bool(return_cov)
         found: dict[str, list[Any]] = {name: [] for name in (*wanted, "interval")}
-        for part in asking.parts(state, to_internal(rows, constants.inverse_scale, LIMIT), columns):
+        for part in asking.conditional_parts(state, to_internal(rows, constants.inverse_scale, LIMIT), columns):
             answer = Conditional(part, scale, [])
             for name in wanted:
                 found[name].append(getattr(answer, name)())

@@ -67,7 +67,7 @@ def check_state(state: Any, covariance: str, D: int) -> None:
 
 
 def _check_warmup(warmup: Any, D: int) -> None:
-    from everlearn.figmn.estimator import Warmup
+    from everlearn.figmn.state import Warmup
 
     expect_fields(warmup, Warmup, {"D": D}, rows="gaps W D", weights="W", n=int)
     require(0 < warmup.n < len(warmup.rows), "it counts more first rows than it has")

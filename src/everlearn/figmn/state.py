@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from scipy.special import chdtri
@@ -20,11 +20,11 @@ class State(NamedTuple):
     Precisions are matrices or, with diagonal covariances, their diagonals. Learning updates the arrays in place.
     """
 
-    means: Array  # (C, D)
+    means: Annotated[Array, "C D"]
     precisions: Array  # (C, D, D) or (C, D)
-    log_dets: Array  # (C,), log-determinants of the covariances
-    counts: Array  # (C,), accumulated posterior probabilities (sp in the papers)
-    ages: Array  # (C,), rows since the component was created (v in the papers)
+    log_dets: Annotated[Array, "C"]  # log-determinants of the covariances
+    counts: Annotated[Array, "nonnegative C"]  # accumulated posterior probabilities (sp in the papers)
+    ages: Annotated[Array, "nonnegative C"]  # rows since the component was created (v in the papers)
     n_components: int  # K
     n_rows: int
     compacted_at: int
@@ -55,8 +55,8 @@ class Info(NamedTuple):
 class Warmup(NamedTuple):
     """The first rows of a stream, kept until there are enough to estimate the scale of the columns."""
 
-    rows: Array  # (W, D), of which n are in use
-    weights: Array  # (W,)
+    rows: Annotated[Array, "gaps W D"]  # of which n are in use
+    weights: Annotated[Array, "nonnegative W"]
     n: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,11 @@ class Event(NamedTuple):
 class MonitorState(NamedTuple):
     """Totals of the log-density before learning, the change detector's memory, and a ring of events."""
 
-    totals: Array
-    memory: Array
-    rows: NDArray[np.int64]
-    kinds: NDArray[np.int64]
-    values: Array
+    totals: Annotated[Array, "2"]
+    memory: Annotated[Array, "4"]
+    rows: Annotated[NDArray[np.int64], "int64 E"]
+    kinds: Annotated[NDArray[np.int64], "int64 E"]
+    values: Annotated[Array, "any E"]
     n_events: int
 
 
@@ -77,6 +77,11 @@ def watch(
         state.rows, state.kinds, state.values, state.n_events,
     )  # fmt: skip
     return MonitorState(*state[:5], n)
+
+
+def copied(state: MonitorState) -> MonitorState:
+    """An independent copy."""
+    return MonitorState(*(array.copy() for array in state[:5]), state.n_events)
 
 
 def events(state: MonitorState, since: int = 0) -> list[Event]:
