@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+from everlearn.figmn import ask as scoring
 from everlearn.figmn import cost_model as pace
 from everlearn.figmn import learn as incremental
-from everlearn.figmn import ask as scoring
 from everlearn.figmn import shared_pattern as marginals
 from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import LARGE, Method

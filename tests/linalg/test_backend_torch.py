@@ -7,8 +7,8 @@ import pytest
 
 from everlearn import IncrementalGaussianMixture, load
 from everlearn.errors import InputError, MissingExtraError
-from everlearn.figmn import learn as incremental
 from everlearn.figmn import ask as scoring
+from everlearn.figmn import learn as incremental
 from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import Method
 from everlearn.linalg import backend_torch as torch_device

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from everlearn.figmn import learn as incremental
 from everlearn.figmn import ask as scoring
+from everlearn.figmn import learn as incremental
 from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import Method
 from everlearn.linalg import backend as device

@@ -983,10 +983,11 @@ class FIGMN(Density, StreamEstimator):
         D = self.n_features_in_
         require(type(self._holds_prior_) is bool, "it does not say whether its components hold their prior")
         check_loaded_state(self._state_, self.covariance_type, D)
-        event_log.check_loaded(self._monitor_)
-        require(
-            (self._frame_ is None) != (self._warmup_ is None), "it has neither a scale nor rows to estimate it from"
-        )
+        check_state(self._monitor_, MonitorState)
+        known_kinds = (self._monitor_.kinds >= 0) & (self._monitor_.kinds < len(event_log.KINDS))
+        require(len(self._monitor_.rows) > 0 and known_kinds.all(), "it has events of an unknown kind")
+        has_scale, has_rows = self._frame_ is not None, self._warmup_ is not None
+        require(has_scale != has_rows, "it has neither a scale nor rows to estimate it from, or both")
         self._provisional_ = None
         if self._frame_ is not None:
             expect_fields(self._frame_, Frame, {"D": D}, scale="D", variance="D", centre="D")

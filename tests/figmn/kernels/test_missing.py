@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from everlearn.figmn import learn as incremental
 from everlearn.figmn import ask as scoring
+from everlearn.figmn import learn as incremental
 from everlearn.figmn.kernels.missing import LANE_GAPS, LANES
 
 
