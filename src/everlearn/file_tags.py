@@ -32,6 +32,7 @@ TAGS = {
     "figmn_state/1": "everlearn.figmn.state:State",
     "figmn_warmup/1": "everlearn.figmn.state:Warmup",
     "forgetting_bank/1": "everlearn.forgetting.bank:BankState",
+    "warmup_buffer/1": "everlearn.base.warmup:WarmupBuffer",
     "labelled_rows/1": "everlearn.mixture.classifier_per_class:LabelledRows",
     "mixture_components/1": "everlearn.mixture.state:Components",
     "mixture_frame/1": "everlearn.mixture.state:Frame",

@@ -112,15 +112,16 @@ def test_gaps():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([0.0] + [1.0] * 9, "sample_weight must be positive and finite.*row 0 has .*0.0.*Leave out"),
+        ([1.0] + [-1.0] * 9, "sample_weight must be finite, not negative.*row 1 has .*-1.0.*Give weight 0"),
+        ([1e200] * 10, "at most 1e\\+100"),
         ([1.0] * 9 + [-2.0], "row 9 has .*-2.0"),
         ([1.0, np.nan] * 5, "row 1 has .*nan"),
         ([1.0, np.inf] * 5, "row 1 has .*inf"),
         ([1.0] * 9, r"sample_weight has shape \(9,\); X has 10 rows"),
         (np.ones((10, 1)), r"shape \(10, 1\)"),
-        (["a"] * 10, "sample_weight must hold one positive number a row"),
-        ([1j] * 10, "sample_weight must hold one positive number a row"),
-        (0.0, "positive"),
+        (["a"] * 10, "sample_weight must hold one number a row"),
+        ([1j] * 10, "sample_weight must hold one number a row"),
+        (-1.0, "not negative"),
     ],
 )
 @pytest.mark.parametrize("method", ["partial_fit", "fit"])

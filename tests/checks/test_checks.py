@@ -157,6 +157,21 @@ class IgnoresWeights(RunningNormal):
         return super()._check_batch(X, y, None, first=first)
 
 
+class CountsRowsOfNoWeight(RunningNormal):
+    def _check_batch(self, X, y, sample_weight, *, first):
+        weights = None if sample_weight is None else np.maximum(sample_weight, 1e-3)
+        return super()._check_batch(X, y, weights, first=first)
+
+
+class HalfLearned(RunningNormal):
+    def _snapshot(self):
+        return dict(vars(self))
+
+    def _learn(self, X, y, weights):
+        self._sums_.mean[:] += 1e-3
+        super()._learn(X, y, weights)
+
+
 class SaysItTakesGaps(RunningNormal):
     _allow_nan = True
 
@@ -199,6 +214,8 @@ BROKEN = {
     LearnsBeforeItLooks: ("check_bad_rows", "but the model changed"),
     RefusesOddly: ("check_bad_rows", "KeyError.*instead of a ValueError"),
     IgnoresWeights: ("check_bad_weights_and_targets", "sample_weight=.* without an error"),
+    CountsRowsOfNoWeight: ("check_weights_of_zero", "rows of weight zero"),
+    HalfLearned: ("check_failure_changes_nothing", "KeyboardInterrupt after 30 rows: the model changed"),
     SaysItTakesGaps: ("check_gaps", "not finite"),
     RefusesConstants: ("check_constant_columns", "a column is constant"),
     Overflows: ("check_huge_scale", "not finite"),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, validate_data
 
+from everlearn.base.interrupts import HeldInterrupts
+from everlearn.base.snapshot import copied
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
+from everlearn.persistence.schema import MOST_WEIGHT
+from everlearn.typing import Array
 
 _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
+# From this many rows on, a copy of the state to go back to costs less than a tenth of learning them
+# (benchmarks/undo.py); below, interrupts wait.
+_UNDO_ROWS = 256
 
 
 class StreamEstimator(BaseEstimator):
@@ -41,7 +49,7 @@ class StreamEstimator(BaseEstimator):
         y : array-like of shape (n_samples,), optional
             Targets or labels, for the models that use them.
         sample_weight : array-like of shape (n_samples,), optional
-            Positive weights of the rows.
+            Weights of the rows; a row of weight zero is left out.
 
         Returns
         -------
@@ -50,6 +58,8 @@ class StreamEstimator(BaseEstimator):
         """
         fresh = self._unfitted()
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
+        if not len(rows):
+            raise InputError("sample_weight is zero for every row; fit needs at least one row that counts.")
         fresh._start(rows, whole=True)
         for part in _progress(len(rows), getattr(self, "verbose", 0)):
             fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
@@ -59,7 +69,8 @@ class StreamEstimator(BaseEstimator):
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Go on learning from the rows of X in their order.
 
-        Any split of a stream into batches gives the same model.
+        Any split of a stream into batches gives the same model. After an exception, an interrupt (Ctrl-C) included, the
+        model is what it was before the call.
 
         Parameters
         ----------
@@ -68,7 +79,7 @@ class StreamEstimator(BaseEstimator):
         y : array-like of shape (n_samples,), optional
             Targets or labels, for the models that use them.
         sample_weight : array-like of shape (n_samples,), optional
-            Positive weights of the rows.
+            Weights of the rows; a row of weight zero is left out.
 
         Returns
         -------
@@ -79,15 +90,45 @@ class StreamEstimator(BaseEstimator):
         return self
 
     def _advance(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
-        """Check and learn the next rows of the stream; returns what `_learn` does."""
-        if self._is_started():
-            return self._learn(*self._check_batch(X, y, sample_weight, first=False))
+        """Check and learn the next rows of the stream; returns what `_learn` does, with NaN for rows left out."""
+        learn = self._learn_next_batch if self._is_started() else self._learn_first_batch
+        result = learn(X, y, sample_weight)
+        return result if sample_weight is None else _spread(result, np.asarray(sample_weight, dtype=np.float64))
+
+    def _learn_first_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
+        """Learn the first rows, into a new model that is exchanged for this one at the end."""
         fresh = self._unfitted()
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
+        if not len(rows):
+            return np.empty(0)
         fresh._start(rows, whole=False)
         result = fresh._learn(rows, y, weights)
         self._adopt(fresh)
         return result
+
+    def _learn_next_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
+        """Learn further rows, all of them or none."""
+        rows, y, weights = self._check_batch(X, y, sample_weight, first=False)
+        if len(rows) < _UNDO_ROWS:
+            with HeldInterrupts():
+                return self._learn(rows, y, weights) if len(rows) else np.empty(0)
+        before = self._snapshot()
+        try:
+            return self._learn(rows, y, weights)
+        except BaseException:
+            # One assignment: a second interrupt falls before it or after it, not into it.
+            self.__dict__ = before
+            raise
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Attributes with copies of all that learning changes; caches start empty or are made again."""
+        kept = {}
+        for name, value in vars(self).items():
+            if name in self._transient:
+                kept[name] = {} if isinstance(value, dict) else value
+            else:
+                kept[name] = copied(value) if name.endswith("_") else value
+        return kept
 
     def copy(self) -> Self:
         """Return an independent copy that goes on learning as this model would."""
@@ -140,11 +181,11 @@ class StreamEstimator(BaseEstimator):
 
     # -- what a subclass implements ---------------------------------------------------------------
 
-    def _start(self, X: NDArray[np.float64], *, whole: bool) -> None:
+    def _start(self, X: Array, *, whole: bool) -> None:
         """Prepare the fitted state; `whole` says that X is all the data of a `fit`."""
         raise NotImplementedError
 
-    def _learn(self, X: NDArray[np.float64], y: Any, weights: NDArray[np.float64] | None) -> Any:
+    def _learn(self, X: Array, y: Any, weights: Array | None) -> Any:
         """Learn validated rows."""
         raise NotImplementedError
 
@@ -178,23 +219,29 @@ class StreamEstimator(BaseEstimator):
         return fresh
 
     def _adopt(self, fresh: Self) -> None:
-        """Take over what `fresh` has learned in place of what was learned before."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-        self.__dict__.update({name: value for name, value in vars(fresh).items() if name.endswith("_")})
+        """Take over what `fresh` has learned in place of what was learned before, by one assignment."""
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        self.__dict__ = kept | {name: value for name, value in vars(fresh).items() if name.endswith("_")}
 
     def _check_batch(
         self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool
-    ) -> tuple[NDArray[np.float64], Any, NDArray[np.float64] | None]:
+    ) -> tuple[Array, Any, Array | None]:
+        """Rows, targets and weights as arrays, without the rows of weight zero."""
         rows = self._check_X(X, first=first)
-        weights = None if sample_weight is None else check_weights(sample_weight, len(rows))
-        return rows, self._check_y(y, len(rows)), weights
+        y = self._check_y(y, len(rows))
+        if sample_weight is None:
+            return rows, y, None
+        weights = check_weights(sample_weight, len(rows))
+        if weights.all():
+            return rows, y, weights
+        kept = weights > 0.0
+        return rows[kept], None if y is None else y[kept], weights[kept]
 
     def _check_y(self, y: Any, n_rows: int) -> Any:
         """Targets are ignored unless a subclass takes them."""
         return None
 
-    def _check_X(self, X: ArrayLike, *, first: bool = False) -> NDArray[np.float64]:
+    def _check_X(self, X: ArrayLike, *, first: bool = False) -> Array:
         """Rows as a C-contiguous float64 array; a plain array of a fitted model takes the short way."""
         if (
             first
@@ -210,7 +257,7 @@ class StreamEstimator(BaseEstimator):
             self._refuse_cell(X)
         return X
 
-    def _check_X_in_full(self, X: ArrayLike, first: bool) -> NDArray[np.float64]:
+    def _check_X_in_full(self, X: ArrayLike, first: bool) -> Array:
         if not first:
             self._check_started()
         rows = as_rows(X)
@@ -222,7 +269,7 @@ class StreamEstimator(BaseEstimator):
             raise InputError(str(error)) from error
         return rows
 
-    def _refuse_cell(self, X: NDArray[np.float64], columns: Any = None) -> None:
+    def _refuse_cell(self, X: Array, columns: Any = None) -> None:
         row, column = divmod(first_invalid(X, allow_nan=self._allow_nan), X.shape[1])
         names = getattr(self, "feature_names_in_", columns)
         name = f"{names[column]!r}" if names is not None else f"{column}"
@@ -260,48 +307,62 @@ class StreamEstimator(BaseEstimator):
         return tags
 
 
-def as_rows(X: Any) -> NDArray[np.float64]:
+def as_rows(X: Any) -> Array:
     """Convert any table to a C-contiguous float64 array, naming the first cell that is no number."""
+    _refuse_times(X)
+    if isinstance(X, np.ma.MaskedArray):
+        # check_array drops the mask and would take what lies below it for data.
+        X = np.ma.asarray(X, dtype=np.float64).filled(np.nan)
     try:
         return check_array(X, dtype=np.float64, order="C", ensure_all_finite=False)  # type: ignore[no-any-return]
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         cell = _first_text(X)
         if cell is None:
             raise InputError(f"Input X cannot be taken: {error}") from error
         row, column, value = cell
         raise InputError(
-            f"Input X has {value!r} at row {row}, column {column}, which is not a number ({error}). "
+            f"Input X has {_short(value)} at row {row}, column {column}, which is not a number ({error}). "
             "Leave the column out or encode it as numbers."
         ) from error
 
 
-def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Weights of rows: one positive finite number each."""
+def _refuse_times(X: Any) -> None:
+    """Refuse dates and durations: NumPy turns them into numbers whose unit nobody chose."""
+    dtypes = getattr(X, "dtypes", None)
+    kinds = [getattr(X, "dtype", None)] if dtypes is None else list(np.atleast_1d(dtypes))
+    for column, dtype in enumerate(kinds):
+        if getattr(dtype, "kind", "") in ("m", "M"):
+            where = "" if dtypes is None else f" in column {column_names(X)[column]!r}"  # type: ignore[index]
+            raise InputError(
+                f"Input X has values of type {dtype}{where}. Give numbers: for example the seconds since a fixed time."
+            )
+
+
+def check_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
+    """Weights of rows: one finite number each, not negative. A row of weight zero counts as if it were not there."""
     try:
         given = np.asarray(sample_weight)
         weights = given.astype(np.float64, order="C", casting="unsafe" if given.dtype == object else "same_kind")
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight must hold one positive number a row; {error}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"sample_weight must hold one number a row; {error}.") from error
     if weights.ndim == 0:
         weights = np.full(n_rows, float(weights))
     if weights.shape != (n_rows,):
         raise InputError(f"sample_weight has shape {weights.shape}; X has {n_rows} rows. Give one weight a row.")
-    bad = ~(np.isfinite(weights) & (weights > 0))
+    bad = ~((weights >= 0.0) & (weights <= MOST_WEIGHT))
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"sample_weight must be positive and finite, not zero or negative; row {row} has the weight "
-            f"{weights[row]}. Leave out rows that should not count."
+            f"sample_weight must be finite, not negative and at most {MOST_WEIGHT:g}; row {row} has the weight "
+            f"{weights[row]}. Give weight 0 to rows that should not count."
         )
     return weights
 
 
-def _check_merge_weights(weights: ArrayLike, n_models: int) -> NDArray[np.float64]:
-    try:
-        if np.ndim(weights):
-            return check_weights(weights, n_models)
-    except InputError:
-        pass
+def _check_merge_weights(weights: ArrayLike, n_models: int) -> Array:
+    with contextlib.suppress(InputError):
+        if np.ndim(weights) and (found := check_weights(weights, n_models)).all():
+            return found
     raise InputError(f"weights must be one positive number for each of the {n_models} models; got {weights!r}.")
 
 
@@ -318,7 +379,7 @@ def _first_text(X: Any) -> tuple[int, Any, Any] | None:
         for column, value in enumerate(values):
             try:
                 value is None or float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return row, repr(names[column]) if names else column, value
     return None
 
@@ -327,6 +388,24 @@ def column_names(X: Any) -> list[Any] | None:
     """Names of the columns of a table, where it has them; Arrow calls them differently."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
     return None if names is None else list(names)
+
+
+def _short(value: Any) -> str:
+    """A value for a message; a number of 400 digits is cut."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of more than 4300 digits
+        text = f"a {type(value).__name__} of more digits than Python prints"
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _spread(answers: Any, weights: Array) -> Any:
+    """Answers for all rows given, NaN for those that were left out because their weight is zero."""
+    if not isinstance(answers, np.ndarray) or weights.ndim == 0 or len(answers) == len(weights):
+        return answers
+    whole = np.full(len(weights), np.nan)
+    whole[weights > 0.0] = answers
+    return whole
 
 
 def _rows_of(values: Any, part: slice) -> Any:

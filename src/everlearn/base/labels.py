@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
+from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError
 
 KINDS = {"U": "text", "b": "truth values", "i": "numbers", "u": "numbers", "f": "numbers"}
@@ -21,10 +21,9 @@ def check_labels(y: Any, name: str, n_rows: int) -> NDArray[Any]:
         raise InputError(f"This classifier requires {name} to be passed, but the target {name} is None.")
     labels = np.asarray(y)
     if labels.shape == (n_rows, 1):
-        warnings.warn(
+        warn_user(
             f"A column-vector {name} was passed when a 1d array was expected; it is taken as one label a row.",
             DataConversionWarning,
-            stacklevel=5,
         )
         labels = labels.ravel()
     if labels.shape != (n_rows,):

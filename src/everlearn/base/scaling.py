@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn.linalg import column_scan as cells
 from everlearn.linalg.chunked import sweep
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 
 class Frame(NamedTuple):

@@ -63,6 +63,19 @@ def check_weights_of_one(estimator: Any, random_state: int = 0) -> None:
     assert_same(learn(fresh(estimator), stream), weighted, stream.X[:50], "weights of one, and none", TOLERANCE)
 
 
+def check_weights_of_zero(estimator: Any, random_state: int = 0) -> None:
+    """A row of weight zero counts as if it were not there."""
+    if "sample_weight" not in inspect.signature(estimator.partial_fit).parameters:
+        return
+    stream = make_stream(estimator, 300, random_state)
+    weights = np.ones(300)
+    weights[[0, 7, 8, 299]] = 0.0
+    kept = Stream(stream.X[weights > 0.0], None if stream.y is None else stream.y[weights > 0.0])
+    weighted = fresh(estimator).partial_fit(stream.X, stream.y, sample_weight=weights)
+    what = "rows left out, and rows of weight zero"
+    assert_same(learn(fresh(estimator), kept), weighted, stream.X[:50], what, TOLERANCE)
+
+
 def check_memory_is_bounded(estimator: Any, random_state: int = 0) -> None:
     """A longer stream takes no more memory."""
     step, n = 200, 4000
@@ -146,5 +159,6 @@ CHECKS: tuple[Callable[..., None], ...] = (
     check_batches_do_not_matter,
     check_fit_forgets,
     check_weights_of_one,
+    check_weights_of_zero,
     check_memory_is_bounded,
 )

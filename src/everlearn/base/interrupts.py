@@ -1,0 +1,69 @@
+"""Ctrl-C between two rows, never within one.
+
+Compiled kernels change the arrays of a model in place. Python delivers an interrupt between two of its own
+instructions, so that it can fall between two kernels that belong together. A large batch is learned with a copy to go
+back to. For a few rows a copy would cost more than the learning: there the interrupt waits until they are learned, and
+then falls into the caller's code, or into the next call before that has changed anything. Either way an exception
+that comes out of `partial_fit` means that nothing was learned.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+try:
+    # The functions of `signal` convert arguments to enumerations and back, which takes 10 us; these take 0.5.
+    from _signal import getsignal as _get_handler
+    from _signal import signal as _set_handler
+except ImportError:  # another Python than CPython
+    _get_handler, _set_handler = signal.getsignal, signal.signal
+
+_DELIVERY_SECONDS = 0.002
+
+
+class HeldInterrupts:
+    """Context in which Ctrl-C waits; it does nothing outside the main thread, which alone is interrupted.
+
+    Entering raises an interrupt that still waits from an earlier block.
+    """
+
+    _pending = False
+
+    def __enter__(self) -> None:
+        self._before: Any = None
+        if _thread.get_ident() != threading.main_thread().ident:
+            return
+        before = _get_handler(signal.SIGINT)
+        if HeldInterrupts._pending and before is not _hold:
+            HeldInterrupts._pending = False
+            if callable(before):
+                before(signal.SIGINT, sys._getframe())
+        # None is a handler of another language, which could not be put back; `_hold` that of a block around this one.
+        if before is not None and before is not _hold:
+            self._before = before
+            _set_handler(signal.SIGINT, _hold)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._before is not None:
+            _set_handler(signal.SIGINT, self._before)
+
+
+def _hold(number: int, frame: FrameType | None) -> None:
+    """Remember the interrupt and have it delivered a little later."""
+    HeldInterrupts._pending = True
+    threading.Thread(target=_deliver, name="everlearn-interrupt", daemon=True).start()
+
+
+def _deliver() -> None:
+    """Interrupt the main thread once it has left the block, unless the next block has raised the interrupt."""
+    while HeldInterrupts._pending:
+        time.sleep(_DELIVERY_SECONDS)
+        if HeldInterrupts._pending and signal.getsignal(signal.SIGINT) is not _hold:
+            HeldInterrupts._pending = False
+            _thread.interrupt_main()

@@ -1,0 +1,80 @@
+"""Ctrl-C that waits for the end of a block."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from everlearn.base.interrupts import HeldInterrupts
+
+
+def wait_for_interrupt():
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def test_it_comes_after_the_block():
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with HeldInterrupts():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("whole block")
+        steps.append("after")
+        wait_for_interrupt()
+        steps.append("never")
+    assert steps[0] == "whole block"
+    assert "never" not in steps
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_it_comes_before_the_next_block():
+    """A loop that does nothing but learn is interrupted too."""
+    count = 0
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(100_000_000):
+            with HeldInterrupts():
+                count += 1
+                if count == 100:
+                    signal.raise_signal(signal.SIGINT)
+    assert 100 <= count < 100_000_000
+
+
+def test_a_handler_of_the_program_is_called_and_stays():
+    calls = []
+    before = signal.signal(signal.SIGINT, lambda *_: calls.append(1))
+    try:
+        mine = signal.getsignal(signal.SIGINT)
+        with HeldInterrupts():
+            signal.raise_signal(signal.SIGINT)
+            assert not calls
+        assert signal.getsignal(signal.SIGINT) is mine
+        deadline = time.monotonic() + 5.0
+        while not calls and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert calls == [1]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_blocks_within_blocks():
+    with HeldInterrupts():
+        held = signal.getsignal(signal.SIGINT)
+        with HeldInterrupts():
+            pass
+        assert signal.getsignal(signal.SIGINT) is held
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_leave_handlers_alone():
+    seen = []
+
+    def work():
+        with HeldInterrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
