@@ -8,12 +8,13 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch lint types docs bench wheel ci clean
+.PHONY: help run test test-nojit test-torch lint types house docs bench wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run    learn the demonstration stream and show what was learned"
 	@echo "make test   run the tests"
+	@echo "make house  figures of the source: sizes, parameters, comments, frames to a kernel, import circles"
 	@echo "make lint | types | docs | bench | wheel | test-nojit | test-torch | ci | clean"
 
 run: .venv/.installed
@@ -37,6 +38,9 @@ lint: .venv/.test
 
 types: .venv/.test
 	$(BIN)/mypy
+
+house: .venv/.test
+	$(BIN)/python tools/house.py
 
 docs: .venv/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(WORKERS) -b html docs docs/_build/html
