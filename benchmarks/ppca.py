@@ -20,11 +20,11 @@ from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
 from everlearn.errors import DivergenceWarning
-from everlearn.gaussian import ppca
-from everlearn.gaussian.ppca import PPCA
+from everlearn.ppca import ask, keep, learn
 from everlearn.ppca.estimator import OnlinePPCA
 from everlearn.ppca.keep import NaturalConstraint, OnChange
 from everlearn.ppca.schedules import PowerSchedule
+from everlearn.ppca.state import PPCA, factor
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
@@ -61,11 +61,11 @@ def fisher(rng: np.random.Generator) -> None:
     rows = []
     for d, q in ((16, 3), (64, 5), (200, 5)):
         model = PPCA(np.zeros(d), rng.normal(size=(d, q)), 0.5)
-        ready = ppca.ready(model)
+        ready = factor(model)
         slow = naive.ppca_fisher(model.W, model.sigma2)
-        error = max(np.max(np.abs(a - b) / np.max(np.abs(b))) for a, b in zip(ppca.fisher(ready), slow, strict=True))
+        error = max(np.max(np.abs(a - b) / np.max(np.abs(b))) for a, b in zip(keep.fisher(ready), slow, strict=True))
         naive_s = seconds(lambda model=model: naive.ppca_fisher(model.W, model.sigma2), 1)
-        rows.append([d, q, f"{error:.1e}", naive_s / seconds(lambda ready=ready: ppca.fisher(ready), 50)])
+        rows.append([d, q, f"{error:.1e}", naive_s / seconds(lambda ready=ready: keep.fisher(ready), 50)])
     print("## Fisher information against the naive traces\n")
     table(["d", "q", "largest relative difference", "times faster"], rows)
 
@@ -98,7 +98,7 @@ def protocol(n_runs: int) -> None:
         rng = np.random.default_rng(seed)
         data = nat_oem.make(rng)
         orders = {"iid": nat_oem.shuffled(data, rng), "seq": data}
-        best = ppca.log_density(ppca.ready(ppca.maximum_likelihood(data.X, nat_oem.Q)), data.test).mean()
+        best = ask.log_density(factor(learn.maximum_likelihood(data.X, nat_oem.Q)), data.test).mean()
         found.setdefault(("batch",), []).append(best)
         for order, rows in orders.items():
             for name, (rate, con) in WARM.items():
@@ -179,7 +179,7 @@ def accuracy(name: str, X: np.ndarray, test: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(C)
     values, U = values[::-1], vectors[:, ::-1][:, :Q]
     s = values[Q:].mean()
-    batch = ppca.log_density(ppca.ready(PPCA(mu, U * np.sqrt(values[:Q] - s), s)), test).mean()
+    batch = ask.log_density(factor(PPCA(mu, U * np.sqrt(values[:Q] - s), s)), test).mean()
 
     def errors(components: np.ndarray) -> tuple[float, float]:
         rest = U - components.T @ (components @ U)

@@ -10,7 +10,6 @@ from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import merge as merging
 from everlearn.gaussian.gaussian import Gaussian, kl
 from everlearn.gaussian.merge import LowRank
-from everlearn.gaussian.ppca import PPCA, Part, covariance, pool
 
 seeds = st.integers(0, 2**32 - 1)
 dimensions = st.integers(1, 5)
@@ -227,49 +226,6 @@ def test_priors_that_are_not_there_are_not_taken_off(shape):
     priors = np.ones((2, 2))
     once = merging.prior_counted_once(np.array([20.0]), S[None], priors, np.zeros(2, dtype=np.intp))
     np.testing.assert_array_equal(once[0], S)
-
-
-# -- PPCA -------------------------------------------------------------------------------------------
-
-
-def random_ppca(rng, D, q):
-    return PPCA(rng.normal(0, 2, D), rng.normal(size=(D, q)), float(rng.gamma(2.0) + 0.1))
-
-
-def pooled(weights, models, q):
-    whole = pool([Part(model, 1.0, np.ones(len(model.mu), dtype=bool)) for model in models], weights, q)
-    assert whole.scale == 1.0
-    return whole.model
-
-
-@given(seeds, st.integers(2, 8), st.data())
-def test_ppca_merge_is_closed_form_ppca_of_the_matched_covariance(seed, D, data):
-    rng = np.random.default_rng(seed)
-    ranks = data.draw(st.lists(st.integers(1, D), min_size=1, max_size=3))
-    models, weights = [random_ppca(rng, D, q) for q in ranks], rng.gamma(1.0, size=len(ranks)) + 0.05
-    q = data.draw(st.integers(1, D - 1))
-    mean, S = naive.moment_match(weights, [m.mu for m in models], [covariance(m) for m in models])
-    found = pooled(weights, models, q)
-    W, sigma2 = naive.closed_form_ppca(S, q)
-    assert found.W.shape == (D, q)
-    np.testing.assert_allclose(found.mu, mean, rtol=1e-9, atol=1e-9)
-    assert found.sigma2 == pytest.approx(sigma2, rel=1e-8)
-    np.testing.assert_allclose(found.W @ found.W.T, W @ W.T, rtol=1e-6, atol=1e-7)
-    assert np.trace(covariance(found)) == pytest.approx(np.trace(S), rel=1e-9)
-
-
-@given(seeds, st.integers(2, 6))
-def test_ppca_merge_with_room_for_all_axes_is_exact_and_commutative(seed, D):
-    rng = np.random.default_rng(seed)
-    models, weights = [random_ppca(rng, D, 1), random_ppca(rng, D, 1)], np.array([2.0, 1.0])
-    _, S = naive.moment_match(weights, [m.mu for m in models], [covariance(m) for m in models])
-    one = pooled(weights, models, max(D, 3))
-    other = pooled(weights[::-1], models[::-1], max(D, 3))
-    np.testing.assert_allclose(covariance(one), S, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(covariance(other), S, rtol=1e-8, atol=1e-8)
-    alone = pooled(np.array([1.0]), models[:1], 1)
-    np.testing.assert_allclose(covariance(alone), covariance(models[0]), rtol=1e-10)
-    assert alone.W.shape == (D, 1)
 
 
 # -- axes -------------------------------------------------------------------------------------------

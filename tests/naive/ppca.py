@@ -99,8 +99,10 @@ class OnlineEM:
     def _proximal(self, s, beta):
         (mu_ref, W_ref, s_ref), (F_mu, F_W, F_s) = self.reference
         self.mu = (self.m + s * beta * F_mu * mu_ref) / (1 + s * beta * F_mu)
-        curvature = np.trace(self.S2) / len(self.S2) / s
-        self.W = (curvature * self.W + beta * F_W * W_ref) / (curvature + beta * F_W)
+        for i in range(len(self.W)):  # the gradient of each row is linear in it
+            H = self.S2 / s + beta * np.diag(F_W[i])
+            rows = np.linalg.solve(H, self.S1[i] / s + beta * F_W[i] * W_ref[i])
+            self.W = np.vstack([self.W[:i], rows, self.W[i + 1 :]])
         A = self._residual() + np.sum((self.m - self.mu) ** 2)
         d = len(self.mu)
         roots = np.roots([-2 * beta * F_s, 2 * beta * F_s * s_ref, -d, A])

@@ -13,12 +13,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import nat_oem
 from everlearn.checks import stream_checks
 from everlearn.errors import DivergenceWarning, InputError, MergeError, ModelFileError
-from everlearn.gaussian import ppca
 from everlearn.monitoring.page_hinkley import PageHinkley
 from everlearn.persistence.model_file import load, save
+from everlearn.ppca import ask, learn
 from everlearn.ppca.estimator import OnlinePPCA
 from everlearn.ppca.keep import Every, NaturalConstraint, OnChange
 from everlearn.ppca.schedules import PowerSchedule
+from everlearn.ppca.state import factor
 
 MODES = {
     "default": OnlinePPCA(2),
@@ -142,11 +143,11 @@ def test_a_stream_in_which_every_row_has_gaps(gaps):
     Y[rng.random(Y.shape) < gaps] = np.nan
     Y[np.arange(len(Y)), rng.integers(8, size=len(Y))] = np.nan
     model = OnlinePPCA(2).fit(Y)
-    best = ppca.ready(ppca.maximum_likelihood(X, 2))
-    assert model.score(X) > ppca.log_density(best, X).mean() - 0.1
+    best = factor(learn.maximum_likelihood(X, 2))
+    assert model.score(X) > ask.log_density(best, X).mean() - 0.1
     gap = np.isnan(Y)
     filled, std = model.impute(Y, return_std=True)
-    error, least = (np.sqrt(np.mean((rows - X)[gap] ** 2)) for rows in (filled, ppca.fill(best, Y)))
+    error, least = (np.sqrt(np.mean((rows - X)[gap] ** 2)) for rows in (filled, ask.fill(best, Y)))
     assert error < 1.05 * least
     covered = np.abs(filled - X)[gap] < 1.645 * std[gap]
     assert 0.87 < covered.mean() < 0.93
@@ -164,8 +165,8 @@ def test_the_warm_up_is_saved_scored_and_merged(tmp_path):
     joined = a + OnlinePPCA(2).partial_fit(X[20:45])
     np.testing.assert_allclose(joined.score_samples(X), OnlinePPCA(2).fit(X[:45]).score_samples(X), rtol=1e-9)
     full = joined + OnlinePPCA(2).partial_fit(X[45:])
-    best = ppca.maximum_likelihood(X, 2)
-    np.testing.assert_allclose(full.get_covariance(), ppca.covariance(best), rtol=1e-9)
+    best = learn.maximum_likelihood(X, 2)
+    np.testing.assert_allclose(full.get_covariance(), ask.covariance(best), rtol=1e-9)
     assert full.n_samples_seen_ == 80
 
 
@@ -292,7 +293,7 @@ def test_merged_halves_know_what_one_model_of_all_rows_knows():
     halves = [OnlinePPCA(**stationary.get_params()).fit(half) for half in (X[:1000], X[1000:])]
     both = halves[0] + halves[1]
     np.testing.assert_allclose(both.mean_, X.mean(axis=0), rtol=1e-9)
-    best = ppca.log_density(ppca.ready(ppca.maximum_likelihood(X, 2)), X).mean()
+    best = ask.log_density(factor(learn.maximum_likelihood(X, 2)), X).mean()
     assert both.score(X) > best - 2e-3
     other = halves[1] + halves[0]
     np.testing.assert_allclose(other.get_covariance(), both.get_covariance(), rtol=1e-9, atol=1e-9)
@@ -379,7 +380,7 @@ def protocols():
     for seed in range(20):
         rng = np.random.default_rng(seed)
         data = nat_oem.make(rng)
-        best = ppca.log_density(ppca.ready(ppca.maximum_likelihood(data.X, 3)), data.test).mean()
+        best = ask.log_density(factor(learn.maximum_likelihood(data.X, 3)), data.test).mean()
         runs.append((nat_oem.shuffled(data, rng), data, best))
     return runs
 

@@ -10,8 +10,8 @@ from scipy.integrate import dblquad, quad
 
 import naive
 from everlearn.errors import InputError
-from everlearn.gaussian import ppca
 from everlearn.ppca import learn as online_em
+from everlearn.ppca.state import PPCA, factor
 from everlearn.variational import learn as variational
 from everlearn.variational.kernels import paper
 from everlearn.variational.kernels import posterior as layout
@@ -123,7 +123,7 @@ def test_answer_is_the_posterior_ready_for_questions():
         rng.standard_normal((5, 2)), 7.0 * np.eye(2), rng.standard_normal(5), 7.0, 9.0, 4.5, np.full(5, 7.0)
     )
     state = variational.init(known, adaptive=True, stream_row=0)
-    found, wanted = variational.answer(state), ppca.ready(ppca.PPCA(known.mu, known.M, 0.5))
+    found, wanted = variational.answer(state), factor(PPCA(known.mu, known.M, 0.5))
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10)
     for a, b in zip(variational.posterior(state), known, strict=True):

@@ -277,3 +277,84 @@ def subtract_rows(A, B, scale, start, stop, rounded):
         for b in range(D - a):
             row[b] = scale * (row[b] - other[b])
             copy[b] = row[b]
+
+
+# -- copies, inverses and factors of small definite matrices -----------------------------------------
+
+# Share of the mean diagonal that keeps a matrix definite whatever its condition: a hundred units of rounding.
+JITTER = 1e-14
+
+
+# Loops, because numba compiles its text handling, which takes seconds, for the error message of a slice assignment.
+@kernel
+def copy_vector(source, target):
+    """Copy one array to another."""
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+
+
+@kernel
+def copy_matrix(source, target):
+    """Copy one matrix to another."""
+    for i in range(source.shape[0]):
+        copy_vector(source[i], target[i])
+
+
+@kernel
+def invert_spd(A, column):
+    """Invert a symmetric positive definite A in place by sweeps; returns its log-determinant.
+
+    The diagonal grows by JITTER of its mean first, which is below rounding unless A is singular to working precision.
+    """
+    q = A.shape[0]
+    log_det = 0.0
+    jitter = JITTER * np.trace(A) / q
+    for k in range(q):
+        A[k, k] += jitter
+    for k in range(q):
+        pivot = max(A[k, k], jitter)
+        log_det += np.log(pivot)
+        for j in range(k):
+            column[j] = A[k, j]
+        column[k] = 0.0
+        for j in range(k + 1, q):
+            column[j] = A[j, k]
+        for i in range(q):
+            row = A[i]
+            f = column[i] / pivot
+            for j in range(i + 1):
+                row[j] -= f * column[j]
+        for j in range(k):
+            A[k, j] = column[j] / pivot
+        for j in range(k + 1, q):
+            A[j, k] = column[j] / pivot
+        A[k, k] = -1.0 / pivot
+    for i in range(q):
+        for j in range(i + 1):
+            A[i, j] = -A[i, j]
+            A[j, i] = A[i, j]
+    return log_det
+
+
+@kernel
+def inverse_factor(A, P):
+    """Upper triangular P with P P' = A^-1 for a symmetric positive definite A, which is destroyed.
+
+    A pivot that rounding has made too small is kept at JITTER of the mean diagonal.
+    """
+    q = A.shape[0]
+    least = JITTER * np.trace(A) / q
+    for i in range(q):
+        row = A[i]
+        for j in range(i + 1):
+            value = row[j]
+            for k in range(j):
+                value -= row[k] * A[j, k]
+            row[j] = value / A[j, j] if j < i else np.sqrt(max(value, least))
+    for j in range(q):
+        target = P[j]
+        for i in range(q):
+            value = 1.0 if i == j else 0.0
+            for k in range(j, i):
+                value -= A[i, k] * target[k]
+            target[i] = value / A[i, i] if i >= j else 0.0

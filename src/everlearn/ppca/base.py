@@ -1,40 +1,40 @@
-"""What every probabilistic PCA shows its users, whichever way it was learned."""
+"""What OnlinePPCA and VariationalPPCA share: the first rows, the questions and the fitted attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator
 from everlearn.base.scaling import nearest_power_of_two
-from everlearn.errors import InputError, ModelFileError
-from everlearn.gaussian import ppca
-from everlearn.gaussian.ppca import Axes, Ready
+from everlearn.errors import InputError
 from everlearn.linalg.chunked import to_internal
+from everlearn.ppca import ask
+from everlearn.ppca.ask import Axes
+from everlearn.ppca.state import FactoredPPCA
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
-
-# Beyond this many scales a value is kept at the limit, so that its square stays finite.
+# Beyond this many scales a value is clipped, so that its square, and sums of squares, stay finite.
 LIMIT = 1e60
 
 
-class Answer(NamedTuple):
+class FittedPPCA(NamedTuple):
     """A model of the rows divided by `scale` (one power of two for all columns), from which questions are answered."""
 
-    model: Ready
+    model: FactoredPPCA
     scale: float
-    inverse_scale: Array  # 1/scale for each column
+    inverse_scale: Array  # (d,): 1/scale for each column
 
-
-def answer_from(model: Ready, scale: float) -> Answer:
-    """Prepare a model of rows divided by `scale` for questions."""
-    return Answer(model, scale, np.full(len(model.mu), 1.0 / scale))
+    @classmethod
+    def of(cls, model: FactoredPPCA, scale: float) -> FittedPPCA:
+        """Prepare a model of rows divided by `scale` for questions."""
+        return cls(model, scale, np.full(len(model.mu), 1.0 / scale))
 
 
 def scale_of(rows: Array) -> float:
@@ -43,44 +43,104 @@ def scale_of(rows: Array) -> float:
     return float(nearest_power_of_two(np.array(size))) if size > 0.0 else 1.0
 
 
-def require_shapes(arrays: Iterable[Any], shapes: list[tuple[int, ...]], what: str) -> None:
-    """Refuse a loaded model whose arrays of numbers do not have the given shapes."""
-    found = [(array.shape, array.dtype.kind in "fb") for array in arrays]
-    if found != [(shape, True) for shape in shapes]:
-        raise ModelFileError(f"The file's {what} does not fit its columns and components.")
+def find_stack_level() -> int:
+    """The `stacklevel` at which a warning points to the first caller outside the package."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("everlearn."):
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    return level + 1
 
 
-class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
-    """Transformer and density of a probabilistic PCA.
+class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
+    """Warm-up, transformer and density of a probabilistic PCA.
 
-    A subclass says in `_new_answer` from which model to answer. It makes the dict `_cache_` in `_start` and
-    `_check_loaded`, and clears it whenever it learns.
+    The first rows are kept in a buffer; when it is full, a subclass starts its state from them in `_start_state`. It
+    says in `_new_fitted` from which model questions are answered, and clears `_cache_` whenever it learns.
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_cache_",)
+    _transient: ClassVar[tuple[str, ...]] = ("_cache_", "_settings_")
+    n_components: int
     random_state: Any
+    _state_: Any  # None until the first rows are there
+    _buffer_: Array  # (rows, d): the first rows, of which `_buffered_` have come
+    _buffered_: int
+    _scale_: float  # rows are divided by it before they are learned
+    _n_rows_: int
     _cache_: dict[str, Any]
 
-    def _new_answer(self) -> Answer:
+    # -- what a subclass implements ---------------------------------------------------------------
+
+    def _warmup_rows(self) -> int:
+        """How many rows to start from; 0 to start without."""
+        raise NotImplementedError
+
+    def _start_state(self, rows: Array, n_used: int) -> None:
+        """Start from the first rows, or from the size of one where `_warmup_rows` is 0.
+
+        `n_used` is the number of rows of the stream up to here, rows of nothing but NaN included.
+        """
+        raise NotImplementedError
+
+    def _new_fitted(self) -> FittedPPCA:
         """The model to answer from."""
         raise NotImplementedError
 
-    def _answer(self) -> Answer:
+    # -- the first rows ---------------------------------------------------------------------------
+
+    def _start_buffer(self, d: int) -> None:
+        """Forget everything; the buffer for the first rows is empty."""
+        if self.n_components > d:
+            raise InputError(f"n_components={self.n_components} must be at most n_features={d}, the number of columns.")
+        self._buffer_ = np.zeros((self._warmup_rows(), d))
+        self._buffered_ = 0
+        self._state_ = None
+        self._scale_ = 1.0
+        self._n_rows_ = 0
+        self._cache_ = {}
+        self.__dict__.pop("_settings_", None)
+
+    def _warm_up(self, X: Array) -> int:
+        """Keep rows until there are enough to start from; returns how many of X are done with."""
+        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
+        if len(self._buffer_) == 0:
+            if len(rows) == 0:
+                return len(X)
+            self._start_state(X[rows[:1]], self._n_rows_ + int(rows[0]))
+            return int(rows[0])
+        rows = rows[: len(self._buffer_) - self._buffered_]
+        self._buffer_[self._buffered_ : self._buffered_ + len(rows)] = X[rows]
+        self._buffered_ += len(rows)
+        if self._buffered_ < len(self._buffer_):
+            return len(X)
+        used = int(rows[-1]) + 1
+        self._start_state(self._buffer_, self._n_rows_ + used)
+        return used
+
+    def _drop_buffer(self) -> None:
+        self._buffer_ = self._buffer_[:0].copy()
+        self._buffered_ = 0
+
+    def _first_rows(self) -> Array:
+        """The rows in the buffer."""
+        if self._buffered_ == 0:
+            raise InputError("The model has learned nothing yet: every row so far was NaN in all columns.")
+        return self._buffer_[: self._buffered_]
+
+    # -- the model that answers -------------------------------------------------------------------
+
+    def _fitted(self) -> FittedPPCA:
         self._check_started()
-        answer: Answer | None = self._cache_.get("answer")
-        if answer is None:
-            answer = self._cache_["answer"] = self._new_answer()
-        return answer
+        fitted: FittedPPCA | None = self._cache_.get("fitted")
+        if fitted is None:
+            fitted = self._cache_["fitted"] = self._new_fitted()
+        return fitted
 
     def _axes(self) -> Axes:
         axes: Axes | None = self._cache_.get("axes")
         if axes is None:
-            axes = self._cache_["axes"] = ppca.axes(ppca.PPCA(*self._answer().model[:3]))
+            axes = self._cache_["axes"] = ask.axes(self._fitted().model)
         return axes
-
-    def _internal(self, X: ArrayLike, answer: Answer) -> Array:
-        return to_internal(self._check_X(X), answer.inverse_scale, LIMIT)
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -97,9 +157,9 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         ndarray of shape (n_samples, n_components)
             Projections of the rows, less the mean, on `components_`.
         """
-        answer = self._answer()
-        filled = ppca.fill(answer.model, self._internal(X, answer))
-        return (filled - answer.model.mu) @ self._axes().components.T * answer.scale
+        fitted = self._fitted()
+        filled = ask.fill(fitted.model, to_internal(self._check_X(X), fitted.inverse_scale, LIMIT))
+        return (filled - fitted.model.mu) @ self._axes().components.T * fitted.scale
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows that have the given coordinates along the principal axes.
@@ -136,11 +196,11 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         ndarray of shape (n_samples,)
             Log-densities; 0 for a row with nothing observed.
         """
-        answer = self._answer()
-        rows = self._internal(X, answer)
-        density = ppca.log_density(answer.model, rows)
-        if answer.scale != 1.0:
-            density -= np.log(answer.scale) * np.count_nonzero(rows == rows, axis=1)
+        fitted = self._fitted()
+        rows = to_internal(self._check_X(X), fitted.inverse_scale, LIMIT)
+        density = ask.log_density(fitted.model, rows)
+        if fitted.scale != 1.0:
+            density -= np.log(fitted.scale) * np.count_nonzero(rows == rows, axis=1)
         return density
 
     def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -160,12 +220,12 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         std : ndarray of shape (n_samples, n_features)
             Standard deviations, noise included, and zero where a value was observed; only with `return_std`.
         """
-        answer = self._answer()
+        fitted = self._fitted()
         rows = self._check_X(X)
-        internal = to_internal(rows, answer.inverse_scale, LIMIT)
-        filled, variance = ppca.fill_with_variance(answer.model, internal)
-        filled = np.where(np.isnan(rows), filled * answer.scale, rows)
-        return (filled, np.sqrt(variance) * answer.scale) if return_std else filled
+        internal = to_internal(rows, fitted.inverse_scale, LIMIT)
+        filled, variance = ask.fill_with_variance(fitted.model, internal)
+        filled = np.where(np.isnan(rows), filled * fitted.scale, rows)
+        return (filled, np.sqrt(variance) * fitted.scale) if return_std else filled
 
     def sample(self, n_samples: int = 1) -> Array:
         """Draw rows from the model.
@@ -181,9 +241,8 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
             The rows.
         """
         check_draws(n_samples)
-        answer = self._answer()
-        model = ppca.PPCA(*answer.model[:3])
-        return ppca.sample(model, n_samples, generator(self.random_state)) * answer.scale
+        fitted = self._fitted()
+        return ask.sample(fitted.model, n_samples, generator(self.random_state)) * fitted.scale
 
     def get_covariance(self) -> Array:
         """Covariance of a row, W W' + sigma2 I.
@@ -193,8 +252,8 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         ndarray of shape (n_features, n_features)
             The covariance.
         """
-        answer = self._answer()
-        return ppca.covariance(ppca.PPCA(*answer.model[:3])) * answer.scale * answer.scale
+        fitted = self._fitted()
+        return ask.covariance(fitted.model) * fitted.scale * fitted.scale
 
     def get_precision(self) -> Array:
         """Inverse of the covariance of a row.
@@ -204,8 +263,8 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         ndarray of shape (n_features, n_features)
             The precision.
         """
-        answer = self._answer()
-        return ppca.precision(answer.model) / answer.scale / answer.scale
+        fitted = self._fitted()
+        return ask.precision(fitted.model) / fitted.scale / fitted.scale
 
     # -- fitted attributes ------------------------------------------------------------------------
 
@@ -217,34 +276,40 @@ class PPCAFace(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
     @property
     def loadings_(self) -> Array:
         """W: the principal axes times the standard deviation that each explains beyond the noise."""
-        model, scale, _ = self._answer()
+        model, scale, _ = self._fitted()
         axes = self._axes()
         return axes.components.T * (np.sqrt(np.maximum(axes.variances - model.sigma2, 0.0)) * scale)
 
     @property
     def mean_(self) -> Array:
         """Mean of a row."""
-        model, scale, _ = self._answer()
+        model, scale, _ = self._fitted()
         return model.mu * scale
 
     @property
     def noise_variance_(self) -> float:
         """Variance of the noise in each column."""
-        model, scale, _ = self._answer()
+        model, scale, _ = self._fitted()
         return model.sigma2 * scale * scale
 
     @property
     def explained_variance_(self) -> Array:
         """Variance along each principal axis, noise included."""
-        scale = self._answer().scale
+        scale = self._fitted().scale
         return self._axes().variances * scale * scale
 
     @property
     def explained_variance_ratio_(self) -> Array:
         """Share of the total variance along each principal axis."""
-        model, variances = self._answer().model, self._axes().variances
+        model, variances = self._fitted().model, self._axes().variances
         d, q = model.W.shape
         return variances / (variances.sum() + (d - q) * model.sigma2)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Number of rows learned."""
+        self._check_started()
+        return self._n_rows_
 
     @property
     def _n_features_out(self) -> int:

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import warnings
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.density import generator
-from everlearn.errors import DivergenceWarning, InputError
-from everlearn.gaussian import ppca
-from everlearn.gaussian.ppca import Part
+from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.linalg.chunked import to_internal
-from everlearn.persistence.schema import expect, expect_fields, require
-from everlearn.ppca import keep as constraints
-from everlearn.ppca import learn as online_em
-from everlearn.ppca.base import LIMIT, Answer, answer_from, scale_of
-from everlearn.ppca.keep import NaturalConstraint, OnChange, Reference
-from everlearn.ppca.learn import Settings, State
-from everlearn.ppca.merge import MergesPPCA
+from everlearn.persistence.schema import check_state, expect, require
+from everlearn.ppca import keep, learn
+from everlearn.ppca.base import LIMIT, FittedPPCA, PPCABase, find_stack_level, scale_of
+from everlearn.ppca.keep import NaturalConstraint, OnChange
+from everlearn.ppca.merge import ScaledPPCA, merge
 from everlearn.ppca.schedules import PowerSchedule, as_schedule
+from everlearn.ppca.state import Flags, Info, Settings, State, factor, init, init_paper, parameters
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
+# Accepted changes that `changes_` remembers, so that memory stays bounded.
 CHANGES_KEPT = 100
 
 
-class Tools(NamedTuple):
-    """What learning needs besides the model: constants of the stream, and room to work in."""
-
-    settings: Settings
-    inverse_scale: Array
-    room: Array
-
-
-class OnlinePPCA(MergesPPCA):
+class OnlinePPCA(PPCABase):
     """Probabilistic PCA learned from a stream in one pass, one row at a time, gaps included.
 
     Each row updates the expected statistics of the model x = W z + mu + noise by stochastic approximation and then the
@@ -111,7 +99,6 @@ class OnlinePPCA(MergesPPCA):
     array([[3., 4., 0.]])
     """
 
-    _transient: ClassVar[tuple[str, ...]] = (*MergesPPCA._transient, "_tools_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [PowerSchedule, Interval(Real, 0, 1, closed="right")],
@@ -222,27 +209,17 @@ class OnlinePPCA(MergesPPCA):
         return self.constraint is not None and self.constraint.reference == "class"
 
     def _start(self, X: Array, *, whole: bool) -> None:
-        d, q = X.shape[1], self.n_components
-        self._check_compound_parameters(d)
-        self._buffer_ = np.zeros((self._warmup_rows(), d))
-        self._buffered_ = 0
-        self._state_ = None
-        self._reference_ = constraints.no_reference(*((0, 0) if self.constraint is None else (d, q)))
-        self._scale_ = 1.0
-        self._memory_ = np.zeros(4)
+        self._check_compound_parameters()
+        self._start_buffer(X.shape[1])
         self._label_: Any = None
         self._ended_ = False
-        self._n_rows_ = 0
         self._changes_ = np.zeros(0, dtype=np.int64)
         self._divergence_ = np.zeros(3, dtype=np.int64)
-        self._cache_ = {}
 
-    def _check_compound_parameters(self, d: int) -> None:
-        if self.n_components > d:
-            raise InputError(f"n_components={self.n_components} must be at most n_features={d}, the number of columns.")
+    def _check_compound_parameters(self) -> None:
         as_schedule(self.learning_rate, "learning_rate", most=1.0)
         if self.constraint is not None:
-            constraints.check(self.constraint)
+            keep.check(self.constraint)
 
     def _warmup_rows(self) -> int:
         if self.mode == "paper":
@@ -265,9 +242,15 @@ class OnlinePPCA(MergesPPCA):
             self._ended_ = self._ended_ or bool(ends[:start].any())
             self._n_rows_ += start
             X, ends = X[start:], ends[start:]
-        if len(X):
-            self._go_on(X, ends)
-            self._n_rows_ += len(X)
+        if len(X) == 0:
+            return
+        if self._ended_:
+            ends[0], self._ended_ = True, False
+        settings, inverse_scale = self.__dict__.get("_settings_") or self._new_settings()
+        rows = to_internal(X, inverse_scale, LIMIT)
+        self._state_, info = learn.learn(self._state_, rows, settings, ends)
+        self._record(info)
+        self._n_rows_ += len(X)
 
     def _class_ends(self, y: Any, n_rows: int) -> Flags:
         """Mask of the rows before which a class ended."""
@@ -278,97 +261,64 @@ class OnlinePPCA(MergesPPCA):
             self._label_ = y[-1].item() if isinstance(y[-1], np.generic) else y[-1]
         return ends
 
-    def _warm_up(self, X: Array) -> int:
-        """Use the first rows to start from; returns how many of X are done with."""
-        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
+    def _start_state(self, rows: Array, n_used: int) -> None:
         if self.mode == "paper":
-            return self._start_as_paper(X, rows)
-        rows = rows[: len(self._buffer_) - self._buffered_]
-        self._buffer_[self._buffered_ : self._buffered_ + len(rows)] = X[rows]
-        self._buffered_ += len(rows)
-        if self._buffered_ < len(self._buffer_):
-            return len(X)
-        self._set_state(self._of_rows(self._buffer_), k=self._buffered_)
-        return int(rows[-1]) + 1
+            # The paper starts from random axes: the row gives no more than the scale.
+            self._scale_, (d, q) = scale_of(rows), (rows.shape[1], self.n_components)
+            rng, constrained = generator(self.random_state), self.constraint is not None
+            self._state_ = init_paper(d, q, rng, self._scale_, constrained=constrained)
+            self._take_reference()
+        else:
+            self._set_state(self._fit_rows(rows), k=len(rows))
 
-    def _start_as_paper(self, X: Array, rows: NDArray[np.intp]) -> int:
-        """Start from random axes; no row is used for that."""
-        if len(rows) == 0:
-            return len(X)
-        rng = generator(self.random_state)
-        self._scale_ = scale_of(X[rows[0]])
-        self._state_ = online_em.init_paper(X.shape[1], self.n_components, rng, self._scale_)
-        self._take_reference()
-        return int(rows[0])
+    def _fit_rows(self, rows: Array) -> ScaledPPCA:
+        """Maximum likelihood of a few rows."""
+        scale = scale_of(rows)
+        seen: Flags = np.any(~np.isnan(rows), axis=0)
+        return ScaledPPCA(learn.fit_rows(rows / scale, self.n_components), scale, seen)
+
+    def _set_state(self, part: ScaledPPCA, k: int) -> None:
+        self._state_ = init(part.model, k, part.seen, constrained=self.constraint is not None)
+        self._scale_ = part.scale
+        self._drop_buffer()
 
     def _take_reference(self) -> None:
         if self.constraint is not None:
-            self._reference_ = constraints.take(self._state_.model, body=self.constraint.fisher == "body")
+            keep.take_reference(self._state_, body=self.constraint.fisher == "body")
 
-    def _of_rows(self, rows: Array) -> Part:
-        """Model of a few rows."""
-        scale = scale_of(rows)
-        seen: Flags = np.any(~np.isnan(rows), axis=0)
-        return Part(online_em.fit_rows(rows / scale, self.n_components), scale, seen)
-
-    def _set_state(self, part: Part, k: int) -> None:
-        self._state_ = online_em.init(part.model, k, part.seen)
-        self._scale_ = part.scale
-        self._buffer_ = self._buffer_[:0].copy()
-        self._buffered_ = 0
-
-    def _go_on(self, X: Array, ends: Flags) -> None:
-        """Learn rows with the model that the first rows have given."""
-        if self._ended_:
-            ends[0], self._ended_ = True, False
-        tools = self.__dict__.get("_tools_") or self._new_tools()
-        state = self._state_
-        rows = to_internal(X, tools.inverse_scale, LIMIT)
-        self._state_, info = online_em.learn(
-            state, rows, tools.settings, self._reference_, ends, self._memory_, tools.room
-        )
-        if self._state_ is not state:
-            self._tools_ = tools._replace(room=state.S1)
-        if self.constraint is not None:
-            if isinstance(self.constraint.reference, OnChange):
-                changes = np.flatnonzero(info.taken) + self._n_rows_
-                self._changes_ = np.concatenate([self._changes_, changes])[-CHANGES_KEPT:]
-            if self.constraint.form == "paper":
-                self._report(info.diverged)
-
-    def _new_tools(self) -> Tools:
+    def _new_settings(self) -> tuple[Settings, Array]:
+        """Constants of the stream and 1/scale of its columns, kept because a batch may be a single row."""
         gain = as_schedule(self.learning_rate, "learning_rate", most=1.0)
-        settings = online_em.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
-        inverse_scale = np.full(self.n_features_in_, 1.0 / self._scale_)
-        self._tools_ = Tools(settings, inverse_scale, np.empty_like(self._state_.S1))
-        return self._tools_
+        settings = learn.settings(gain, self.constraint, mode=self.mode, scale=self._scale_)
+        self._settings_ = settings, np.full(self.n_features_in_, 1.0 / self._scale_)
+        return self._settings_
 
-    def _report(self, diverged: NDArray[np.int64]) -> None:
-        if diverged.any() and not self._divergence_.any():
-            warnings.warn(
-                "NaturalConstraint(form='paper') left its bounds: a weight beta/F above 1 (the step overshoots its "
-                "reference), or a noise variance that is not positive; divergence_ counts them. Use clip=True or "
-                "form='proximal'.",
-                DivergenceWarning,
-                stacklevel=6,
-            )
-        self._divergence_ = self._divergence_ + diverged
+    def _record(self, info: Info) -> None:
+        """Keep the changes of a batch and, for the printed constraint, how often it left its bounds."""
+        if self.constraint is None:
+            return
+        if isinstance(self.constraint.reference, OnChange):
+            changes = np.flatnonzero(info.taken) + self._n_rows_
+            self._changes_ = np.concatenate([self._changes_, changes])[-CHANGES_KEPT:]
+        if self.constraint.form == "paper":
+            diverged = np.concatenate([info.overshot, info.not_positive, info.overflowed])
+            if diverged.any() and not self._divergence_.any():
+                warnings.warn(
+                    "NaturalConstraint(form='paper') left its bounds: a weight beta/F above 1 (the step overshoots its "
+                    "reference), or a noise variance that is not positive; divergence_ counts them. Use clip=True or "
+                    "form='proximal'.",
+                    DivergenceWarning,
+                    stacklevel=find_stack_level(),
+                )
+            self._divergence_ = self._divergence_ + diverged
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _new_answer(self) -> Answer:
+    def _new_fitted(self) -> FittedPPCA:
         if self._state_ is not None:
-            return answer_from(self._state_.model, self._scale_)
-        if self._buffered_ == 0:
-            raise InputError("The model has learned nothing yet: every row so far was NaN in all columns.")
-        part = self._of_rows(self._buffer_[: self._buffered_])
-        return answer_from(ppca.ready(part.model), part.scale)
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Number of rows learned."""
-        self._check_started()
-        return self._n_rows_
+            return FittedPPCA.of(self._state_.model, self._scale_)
+        part = self._fit_rows(self._first_rows())
+        return FittedPPCA.of(factor(part.model), part.scale)
 
     @property
     def changes_(self) -> NDArray[np.int64]:
@@ -382,28 +332,75 @@ class OnlinePPCA(MergesPPCA):
         self._check_started()
         return self._divergence_.copy()
 
+    # -- merging ----------------------------------------------------------------------------------
+
+    def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
+        if method not in ("auto", "mean", "mode"):
+            raise MergeError(
+                f"method={method!r} does not apply to OnlinePPCA, which estimates the data's distribution and keeps "
+                "no posterior of its parameters. Use method='mean' (moments of all data) or 'mode' (product of the "
+                "densities); VariationalPPCA has 'bayes'."
+            )
+        q = self.n_components if n_components is None else n_components
+        if not isinstance(q, Integral) or not 1 <= int(q) <= self.n_features_in_:
+            raise InputError(f"n_components must be from 1 to {self.n_features_in_}; got {n_components!r}.")
+        models = [self, *others]
+        shares = np.ones(len(models)) if weights is None else np.asarray(weights)
+        known = [(model, share) for model, share in zip(models, shares, strict=True) if model._count() > 0]
+        merged = known[0][0].copy() if known else self.copy()
+        if len(known) > 1 or n_components is not None:
+            merged.n_components = int(q)
+            trust = None if weights is None else np.array([share for _, share in known])
+            merged._become([model for model, _ in known], trust, "mode" if method == "mode" else "mean")
+        merged._n_rows_ = sum(model._n_rows_ for model in models)
+        return merged
+
+    def _count(self) -> int:
+        """Rows that the model rests on."""
+        return self._buffered_ if self._state_ is None else int(self._state_.k[0])
+
+    def _become(self, models: list[Self], trust: Array | None, method: str) -> None:
+        """Take on what several models know together, each by its trust or its number of rows, in place."""
+        self._start(np.empty((0, self.n_features_in_)), whole=False)
+        self._divergence_ = np.sum([model._divergence_ for model in models], axis=0)
+        if trust is None and method == "mean" and all(model._state_ is None for model in models):
+            # First rows of several models are the first rows of one: nothing is lost by waiting for more.
+            rows = np.concatenate([model._buffer_[: model._buffered_] for model in models])
+            if len(rows) < len(self._buffer_):
+                self._buffer_[: len(rows)] = rows
+                self._buffered_ = len(rows)
+            else:
+                self._set_state(self._fit_rows(rows), k=len(rows))
+            return
+        counts = [model._count() for model in models]
+        parts = [model._part() for model in models]
+        self._set_state(merge(parts, counts if trust is None else trust, self.n_components, method), k=sum(counts))
+        if any(model._state_ is not None and model._state_.reference.is_active[0] for model in models):
+            self._take_reference()
+
+    def _part(self) -> ScaledPPCA:
+        """What there is to merge."""
+        if self._state_ is None:
+            return self._fit_rows(self._first_rows())
+        return ScaledPPCA(parameters(self._state_.model), self._scale_, self._state_.seen)
+
     # -- loading ----------------------------------------------------------------------------------
 
     def _check_loaded(self) -> None:
         sizes = {"d": self.n_features_in_, "q": self.n_components}
-        self._check_compound_parameters(sizes["d"])
-        d, q = ("0", "0") if self.constraint is None else ("any d", "q")
-        expect_fields(self._reference_, Reference, sizes, mu=d, W=f"{d} {q}", F_mu=d, F_W=f"{d} {q}", scalars="any 3")
+        self._check_compound_parameters()
+        require(self.n_components <= self.n_features_in_, "it has more components than columns")
         if self._state_ is not None:
-            # The formulas kept as a paper prints them may leave the finite numbers.
-            expect_fields(
-                self._state_, State, sizes,
-                m="any d", S1="any d q", S2="any q q", mu="any d", W="any d q", M_inv="any q q",
-                scalars="any 5", seen="bool d",
-            )  # fmt: skip
+            r, s = (0, 0) if self.constraint is None else (self.n_features_in_, self.n_components)
+            check_state(self._state_, State, {**sizes, "r": r, "s": s})
         waiting = 0 if self._state_ is not None else self._warmup_rows()
         expect(self._buffer_, f"gaps {waiting} d", sizes, "the first rows")
-        expect(self._memory_, "any 4", sizes, "the change detector")
         expect(self._changes_, "int64 c", sizes, "the changes")
         expect(self._divergence_, "int64 3", sizes, "the divergence")
         for count in (self._buffered_, self._n_rows_):
             expect(count, int, sizes, "a number of rows")
         expect(self._scale_, float, sizes, "the scale")
-        require(self._scale_ > 0 and self._buffered_ <= waiting, "its scale or its first rows")
-        require(type(self._ended_) is bool and np.ndim(self._label_) == 0, "its label")
+        require(self._scale_ > 0, "its scale is not positive")
+        require(self._buffered_ <= waiting, "it has more first rows than it may keep")
+        require(type(self._ended_) is bool and np.ndim(self._label_) == 0, "its label is no single value")
         self._cache_ = {}

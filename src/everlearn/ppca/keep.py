@@ -1,4 +1,5 @@
-"""The natural constraint of NAT-oEM: hold the parameters near a reference, in the metric of its Fisher information.
+"""What is kept: the natural constraint of NAT-oEM holds the parameters near a reference, in the metric of its Fisher
+information.
 
 Pamplona and Manzanera, "Naturally Constrained Online Expectation Maximization". The reference is taken at each step, at
 the end of a class, every n rows, or when the stream changes.
@@ -8,19 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn.errors import InputError
-from everlearn.gaussian.ppca import PPCA, Fisher, Ready, fisher
-from everlearn.monitoring import page_hinkley as change
+from everlearn.monitoring import page_hinkley
 from everlearn.monitoring.page_hinkley import PageHinkley
 from everlearn.ppca.kernels import constraint as kernels
 from everlearn.ppca.schedules import PowerSchedule, as_schedule
-
-Array = NDArray[np.float64]
+from everlearn.ppca.state import FactoredPPCA, Fisher, State
 
 
 @dataclass(frozen=True)
@@ -84,35 +82,20 @@ class NaturalConstraint:
     clip: bool = False
 
 
-class Reference(NamedTuple):
-    """Parameters to be held to, and their diagonal Fisher information; `scalars` as the kernel lays them out."""
-
-    mu: Array
-    W: Array
-    F_mu: Array
-    F_W: Array
-    scalars: Array
-
-    @property
-    def is_active(self) -> bool:
-        """Whether a reference has been taken."""
-        return bool(self.scalars[kernels.ACTIVE])
-
-    @property
-    def model(self) -> PPCA:
-        """The parameters."""
-        return PPCA(self.mu, self.W, float(self.scalars[kernels.REF_SIGMA2]))
-
-
 def check(constraint: NaturalConstraint) -> NaturalConstraint:
     """Verify the values of a constraint."""
     as_schedule(constraint.strength, "constraint.strength")
-    _one_of(constraint.fisher, "constraint.fisher", ("appendix", "body"))
-    _one_of(constraint.form, "constraint.form", ("proximal", "paper"))
-    reference = constraint.reference
+    for name, accepted in (("fisher", ("appendix", "body")), ("form", ("proximal", "paper"))):
+        if getattr(constraint, name) not in accepted:
+            raise InputError(
+                f"constraint.{name} must be one of {', '.join(map(repr, accepted))}; got {getattr(constraint, name)!r}."
+            )
+    reference: Any = constraint.reference
     if isinstance(reference, OnChange) and isinstance(reference.detector, PageHinkley):
-        change.check(reference.detector, "constraint.reference.detector")
-    elif not (_is_period(reference) or reference in ("step", "class")):
+        page_hinkley.check(reference.detector, "constraint.reference.detector")
+        return constraint
+    is_period = isinstance(reference, Every) and isinstance(reference.n, Integral) and reference.n >= 1
+    if not is_period and reference not in ("step", "class"):
         raise InputError(
             "constraint.reference must be 'step', 'class', Every(n) with n >= 1 or OnChange(PageHinkley(...)); "
             f"got {reference!r}."
@@ -120,22 +103,18 @@ def check(constraint: NaturalConstraint) -> NaturalConstraint:
     return constraint
 
 
-def _is_period(reference: Any) -> bool:
-    return isinstance(reference, Every) and isinstance(reference.n, Integral) and reference.n >= 1  # type: ignore[unreachable]
+def fisher(model: FactoredPPCA, *, body: bool = False) -> Fisher:
+    """Diagonal Fisher information in O(d q^2), by the appendix of NAT-oEM (eq. 28, 29 and 32).
+
+    With A = W M^-1 and c_i = (1 - A_i.W_i)/sigma2: F_mu = c, F_W[i,j] = (1 - sigma2 (M^-1)_jj) c_i + A_ij^2,
+    F_sigma2 = ((d - q)/sigma2^2 + |M^-1|_F^2)/2. With `body`, what the body of the paper prints (eq. 19 to 21): the
+    diagonal of C^-2, twice F_W, and tr C^-1.
+    """
+    F = Fisher(np.empty_like(model.mu), np.empty_like(model.W), np.empty(1))
+    kernels.fisher(model, body, F, np.empty_like(model.W))
+    return F
 
 
-def _one_of(value: Any, name: str, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, accepted))}; got {value!r}.")
-
-
-def no_reference(d: int, q: int) -> Reference:
-    """Room for a reference that has not been taken yet; with d = 0 for none ever."""
-    zeros = np.zeros((d, q))
-    return Reference(np.zeros(d), zeros, np.zeros(d), zeros.copy(), np.zeros(kernels.REFERENCE_SCALARS))
-
-
-def take(model: Ready, *, body: bool = False) -> Reference:
-    """Reference at the given parameters."""
-    F: Fisher = fisher(model, body=body)
-    return Reference(model.mu.copy(), model.W.copy(), F.mu, F.W, np.array([1.0, model.sigma2, F.sigma2]))
+def take_reference(state: State, *, body: bool = False) -> None:
+    """Make the parameters of `state` its reference, in place."""
+    kernels.take_reference(state.model, body, state.reference, np.empty_like(state.W))

@@ -14,7 +14,7 @@ from everlearn.errors import InputError
 from everlearn.figmn.estimator_answers import MixtureAnswers
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
-from everlearn.ppca.base import PPCAFace
+from everlearn.ppca.base import PPCABase
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
     if isinstance(model, MixtureAnswers):
         return Mixture(model.weights_, model.means_, model.covariances_)
-    if isinstance(model, PPCAFace):
+    if isinstance(model, PPCABase):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
     raise _not_asked(model)
 
@@ -89,7 +89,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
-    if not isinstance(model, MixtureAnswers | PPCAFace):
+    if not isinstance(model, MixtureAnswers | PPCABase):
         raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")

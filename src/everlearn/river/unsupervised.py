@@ -10,7 +10,7 @@ import numpy as np
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import require
 from everlearn.figmn.estimator import IncrementalGaussianMixture
-from everlearn.ppca.base import PPCAFace
+from everlearn.ppca.base import PPCABase
 from everlearn.river.batches import Dicts, Features, batch_of
 from everlearn.river.learner import Array, Batch, Learner
 
@@ -148,9 +148,8 @@ def _log_spread(model: StreamEstimator) -> Array:
     if isinstance(model, IncrementalGaussianMixture):
         frame = model._answer()[1].frame
         return np.log(frame.scale) + 0.5 * np.log(frame.variance)
-    if isinstance(model, PPCAFace):
-        (_, W, sigma2, *_), scale, _ = model._answer()
-        return np.log(scale) + 0.5 * np.log((W * W).sum(axis=1) + sigma2)
+    if isinstance(model, PPCABase):
+        return 0.5 * np.log(np.square(model.loadings_).sum(axis=1) + model.noise_variance_)
     return np.zeros(model.n_features_in_)
 
 

@@ -13,11 +13,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.density import generator
 from everlearn.errors import InputError
 from everlearn.forgetting import bank as memories
-from everlearn.gaussian import ppca
-from everlearn.gaussian.ppca import PPCA
 from everlearn.linalg.chunked import to_internal
 from everlearn.ppca import learn as online_em
-from everlearn.ppca.base import LIMIT, Answer, answer_from, scale_of
+from everlearn.ppca.base import LIMIT, FittedPPCA, scale_of
+from everlearn.ppca.state import PPCA, factor
 from everlearn.variational import learn as variational
 from everlearn.variational.learn import PaperState, Posterior, Settings, State
 from everlearn.variational.values import VariationalValues
@@ -342,17 +341,17 @@ class VariationalPPCA(VariationalValues):
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _new_answer(self) -> Answer:
+    def _new_fitted(self) -> FittedPPCA:
         if isinstance(self._state_, State):
-            return answer_from(variational.answer(self._state_, self._precision(self._scale_)), self._scale_)
+            return FittedPPCA.of(variational.answer(self._state_, self._precision(self._scale_)), self._scale_)
         if isinstance(self._state_, PaperState):
             known = self._posterior()
-            return answer_from(ppca.ready(PPCA(known.mu, known.M, known.sigma2)), self._scale_)
+            return FittedPPCA.of(factor(PPCA(known.mu, known.M, known.sigma2)), self._scale_)
         if self._buffered_ == 0:
             raise InputError("The model has learned nothing yet: every row so far was NaN in all columns.")
         rows = self._buffer_[: self._buffered_]
         scale = scale_of(rows)
-        return answer_from(ppca.ready(self._model_of_rows(rows, scale)), scale)
+        return FittedPPCA.of(factor(self._model_of_rows(rows, scale)), scale)
 
     def _posterior(self) -> Posterior:
         """What the model knows, in its own scale."""

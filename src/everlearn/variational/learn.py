@@ -27,9 +27,10 @@ from everlearn.forgetting.bank import CAPS as CAPS
 from everlearn.forgetting.bank import BankState
 from everlearn.forgetting.kernels.bank import ROWS
 from everlearn.gaussian import merge as merging
-from everlearn.gaussian import ppca
-from everlearn.gaussian.kernels.ppca import invert_spd
-from everlearn.gaussian.ppca import PPCA, Ready
+from everlearn.linalg.dense import invert_spd
+from everlearn.ppca import learn as online_em
+from everlearn.ppca.state import PPCA
+from everlearn.ppca.state import FactoredPPCA as Ready
 from everlearn.variational.kernels import bank as kernels
 from everlearn.variational.kernels import paper as paper_kernels
 from everlearn.variational.kernels.posterior import K0 as K0
@@ -142,7 +143,7 @@ def init(posterior: Posterior, *, adaptive: bool, stream_row: int) -> State:
         seen=np.broadcast_to(posterior.seen, (slots, J, n)).copy(),
         noise=np.broadcast_to([posterior.a, posterior.b], (slots, J, 2)).copy(),
         origin=posterior.mu.copy(),
-        rounding=np.array([ppca.noise_floor(0.0, posterior.mu)]),
+        rounding=np.array([online_em.noise_floor(0.0, posterior.mu)]),
         gappy=np.array([bool((posterior.seen < posterior.N).any())]),
         learned=np.zeros(1, dtype=np.int64),
         young=np.full(slots, kernels.GROWN, dtype=np.int64),

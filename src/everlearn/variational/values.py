@@ -12,7 +12,7 @@ from everlearn.errors import MergeError
 from everlearn.forgetting.bank import BankState
 from everlearn.forgetting.kernels.bank import ACTIVE, CONTROL_SIZE, TRIAL, TRIAL_ROWS
 from everlearn.persistence.schema import Sizes, expect, expect_fields, require
-from everlearn.ppca.base import PPCAFace
+from everlearn.ppca.base import PPCABase
 from everlearn.variational import learn as variational
 from everlearn.variational.learn import PaperState, Posterior, State
 
@@ -27,7 +27,7 @@ class Trace(NamedTuple):
     memory: Array
 
 
-class VariationalValues(PPCAFace):
+class VariationalValues(PPCABase):
     """Fitted attributes, merging and loading of variational models."""
 
     n_components: int
@@ -71,7 +71,7 @@ class VariationalValues(PPCAFace):
     @property
     def loadings_std_(self) -> Array:
         """Posterior standard deviations of `loadings_`."""
-        answer = self._answer()
+        answer = self._fitted()
         known = self._posterior()
         rotation = np.linalg.svd(known.M, full_matrices=False)[2].T
         return variational.loadings_std(known, rotation) * answer.scale

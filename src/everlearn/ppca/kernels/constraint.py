@@ -1,50 +1,71 @@
-"""The natural constraint on online EM for probabilistic PCA (NAT-oEM's R-step), and how its arrays are laid out.
+"""The natural constraint on online EM for probabilistic PCA: the R-step of NAT-oEM.
 
-`state` is the tuple (m, S1, S2, mu, W, M_inv, scalars), `reference` is (mu, W, F_mu, F_W, scalars).
+`state` is an `everlearn.ppca.state.State`; its reference holds the parameters theta* and their Fisher information F.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.gaussian.kernels.ppca import copy_matrix, copy_vector, fisher
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import copy_matrix, copy_vector, invert_spd
+from everlearn.typing import Array
 
-# What `scalars` of a state holds: rows learned, S0, noise variance, ln|M|, columns that were never observed.
-K, S0, SIGMA2, LOG_DET, UNSEEN = 0, 1, 2, 3, 4
-STATE_SCALARS = 5
-# What `scalars` of a reference holds: whether there is one, its noise variance, the Fisher information about it.
-ACTIVE, REF_SIGMA2, F_SIGMA2 = 0, 1, 2
-REFERENCE_SCALARS = 3
-# What `rates` holds: scale and exponent of the gain, scale and exponent of the constraint's strength, and for the
-# paper's constraint what turns 1/F from the model's unit into the data's, for mu, W and sigma2.
-GAIN, GAIN_EXPONENT, STRENGTH, STRENGTH_EXPONENT, UNIT_MU, UNIT_W, UNIT_SIGMA2 = 0, 1, 2, 3, 4, 5, 6
-RATES = 7
-# What `counts` counts: weights of the paper's constraint above one, noise variances that were not positive, rows whose
-# constraint was left out because it overflowed.
-OVERSHOT, NOT_POSITIVE, OVERFLOWED = 0, 1, 2
-COUNTS = 3
-
-STRONGEST = 1e100  # limit of a weight
-# A loop that both stores and sums runs vectorised only where its arrays lie far enough apart, which small ones may not;
-# from this size on they do, and the sum's last bits do not depend on addresses.
-SAFE_SIZE = 64
+STRONGEST = 1e100  # limit of a weight, so that its products stay finite
 HUGE = 1e100  # parameters beyond this have overflowed
+# A loop that both stores and sums is vectorised only where its arrays lie far enough apart, which small ones may not.
+# From this size on they do, and the last bits of the sum do not depend on addresses.
+SAFE_SIZE = 64
+
+
+class Fisher(NamedTuple):
+    """Diagonal of the Fisher information of one row about the parameters."""
+
+    mu: Array  # (d,)
+    W: Array  # (d, q)
+    sigma2: Array  # (1,)
 
 
 @kernel
-def take_reference(body, state, reference, A):
-    """Hold on to the parameters as they are, with their Fisher information."""
-    _, _, _, mu, W, M_inv, scalars = state
-    mu_ref, W_ref, F_mu, F_W, ref_scalars = reference
-    copy_vector(mu, mu_ref)
-    copy_matrix(W, W_ref)
-    ref_scalars[F_SIGMA2] = fisher(W, scalars[SIGMA2], M_inv, body, A, F_mu, F_W)
-    ref_scalars[REF_SIGMA2] = scalars[SIGMA2]
-    ref_scalars[ACTIVE] = 1.0
+def fisher(model, body, F, A):
+    """Diagonal Fisher information of one row about mu, W and sigma2, into F (see `everlearn.ppca.keep.fisher`).
+
+    With `body` what the body of the paper prints in place of it. A (d, q) is scratch.
+    """
+    W, s, M_inv = model.W, model.sigma2, model.M_inv
+    d, q = W.shape
+    np.dot(W, M_inv, A)
+    for i in range(d):
+        a, w, F_w = A[i], W[i], F.W[i]
+        aw = 0.0
+        aa = 0.0
+        for j in range(q):
+            aw += a[j] * w[j]
+            aa += a[j] * a[j]
+        c = (1.0 - aw) / s
+        F.mu[i] = (c - aa) / s if body else c
+        twice = 2.0 if body else 1.0
+        for j in range(q):
+            F_w[j] = twice * ((1.0 - s * M_inv[j, j]) * c + a[j] * a[j])
+    if body:
+        F.sigma2[0] = (d - q) / s + np.trace(M_inv)
+    else:
+        F.sigma2[0] = 0.5 * ((d - q) / (s * s) + np.sum(M_inv * M_inv))
 
 
 @kernel
-def inner(A, B):
-    """Sum of the products of the entries."""
+def take_reference(model, body, reference, A):
+    """Make the parameters as they are the reference, with their Fisher information."""
+    copy_vector(model.mu, reference.mu)
+    copy_matrix(model.W, reference.W)
+    reference.sigma2[0] = model.sigma2
+    fisher(model, body, Fisher(reference.F_mu, reference.F_W, reference.F_sigma2), A)
+    reference.is_active[0] = True
+
+
+@kernel
+def frobenius(A, B):
+    """Frobenius inner product, the sum of the products of the entries."""
     total = 0.0
     for i in range(A.shape[0]):
         a, b = A[i], B[i]
@@ -54,11 +75,12 @@ def inner(A, B):
 
 
 @kernel
-def pull_mean(m, mu, s, beta, reference):
+def proximal_mean(beta, state):
     """Proximal step of mu: weighted mean of m and the reference; returns |m - mu|^2."""
-    mu_ref, F_mu = reference[0], reference[2]
+    m, mu, mu_ref, F = state.m, state.mu, state.reference.mu, state.reference.F_mu
+    s = state.sigma2[0]
     for i in range(m.shape[0]):
-        w = s * beta * F_mu[i]
+        w = s * beta * F[i]
         mu[i] = m[i] + w / (1.0 + w) * (mu_ref[i] - m[i])
     total = 0.0
     for i in range(m.shape[0]):
@@ -67,31 +89,60 @@ def pull_mean(m, mu, s, beta, reference):
 
 
 @kernel
-def pull_loadings(V, weight, reference, W):
-    """Proximal step of W: each entry a mean of the M-step's V and the reference's, weighted by the curvatures.
+def proximal_entries(weight, state):
+    """Proximal step of W where S2 = I: each entry a mean of S1 and the reference, weighted by the curvatures.
 
-    The share of the reference is t F/(1 + t F) with t = `weight`. Returns tr(V W').
+    The share of the reference is t F/(1 + t F) with t = `weight`. Returns tr(S1 W').
     """
-    v, r, f, w = V.ravel(), reference[1].ravel(), reference[3].ravel(), W.ravel()
+    v, r, f = state.S1.ravel(), state.reference.W.ravel(), state.reference.F_W.ravel()
+    w = state.W.ravel()
     cross = 0.0
     for e in range(w.shape[0]):
         t = weight * f[e]
         value = v[e] + t / (1.0 + t) * (r[e] - v[e])
         w[e] = value
         cross += v[e] * value
-    return cross if W.size >= SAFE_SIZE else inner(V, W)
+    return cross if state.W.size >= SAFE_SIZE else frobenius(state.S1, state.W)
 
 
 @kernel
-def pull_noise(A, d, beta, s, reference_scalars):
+def proximal_rows(weight, state, scratch):
+    """Proximal step of W for any S2: row i solves (S2 + t diag(F_i)) w = S1_i + t F_i w*_i, t = `weight`.
+
+    O(d q^3). Each system is scaled to a unit diagonal first, because t F may outweigh S2 by any factor. Returns
+    tr(S1 W').
+    """
+    S1, S2, W, W_ref, F = state.S1, state.S2, state.W, state.reference.W, state.reference.F_W
+    A, column, unit = scratch.T, scratch.column, scratch.row.v
+    d, q = W.shape
+    for i in range(d):
+        for j in range(q):
+            unit[j] = 1.0 / np.sqrt(max(S2[j, j] + weight * F[i, j], 1.0 / STRONGEST))
+        for j in range(q):
+            for k in range(q):
+                A[j, k] = S2[j, k] * unit[j] * unit[k]
+            A[j, j] += weight * F[i, j] * unit[j] * unit[j]
+        invert_spd(A, column)
+        for j in range(q):
+            column[j] = unit[j] * S1[i, j] + unit[j] * weight * F[i, j] * W_ref[i, j]
+        for j in range(q):
+            value = 0.0
+            for k in range(q):
+                value += A[j, k] * column[k]
+            W[i, j] = unit[j] * value
+    return frobenius(S1, W)
+
+
+@kernel
+def proximal_noise(A, d, beta, state):
     """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*.
 
     By Newton's method from the last s, kept inside the bracket by bisection.
     """
-    s_ref = reference_scalars[REF_SIGMA2]
-    strength = 2.0 * beta * reference_scalars[F_SIGMA2]
+    s_ref = state.reference.sigma2[0]
+    strength = 2.0 * beta * state.reference.F_sigma2[0]
     low, high = min(A / d, s_ref), max(A / d, s_ref)
-    v = min(max(s, low), high)
+    v = min(max(state.sigma2[0], low), high)
     for _ in range(60):
         value = A - d * v - strength * v * v * (v - s_ref)
         if value > 0.0:
@@ -108,46 +159,47 @@ def pull_noise(A, d, beta, s, reference_scalars):
 
 
 @kernel
-def proximal_step(beta, V, expanded, state, reference, T):
-    """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference; returns the noise variance.
+def proximal_step(beta, expanded, state, scratch):
+    """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference, in place.
 
-    V are the loadings of the M-step. After parameter expansion S1 = V and S2 = I, so that each entry of W is found by
-    itself; without it the curvature S2/s of Q in W counts with its mean.
+    mu and W are those that minimise at the last noise variance; then the noise variance, which is returned. After
+    parameter expansion S2 = I, so that each entry of W is found by itself. Leaves W'W in scratch.T.
     """
-    m, S1, S2, mu, W, _, scalars = state
-    s = scalars[SIGMA2]
-    square = pull_mean(m, mu, s, beta, reference)
-    curvature = 1.0 if expanded else np.trace(S2) / S2.shape[0]
-    cross = pull_loadings(V, min(s * beta / curvature, STRONGEST), reference, W)
-    if not expanded:
-        cross = inner(S1, W)
+    square = proximal_mean(beta, state)
+    weight = min(state.sigma2[0] * beta, STRONGEST)
+    cross = proximal_entries(weight, state) if expanded else proximal_rows(weight, state, scratch)
+    W, T = state.W, scratch.T
     np.dot(W.T, W, T)
-    A = scalars[S0] + square - 2.0 * cross + (np.trace(T) if expanded else inner(S2, T))
-    return pull_noise(max(A, 0.0), W.shape[0], beta, s, reference[4])
+    A = state.S0[0] + square - 2.0 * cross + (np.trace(T) if expanded else frobenius(state.S2, T))
+    return proximal_noise(max(A, 0.0), W.shape[0], beta, state)
 
 
 @kernel
-def paper_weight(weight, clip, counts):
+def paper_weight(weight, clip, info):
     """beta/F as printed, or at most one; counts those above it."""
     if weight > 1.0:
-        counts[OVERSHOT] += 1
+        info.overshot[0] += 1
         if clip:
             return 1.0
     return weight
 
 
 @kernel
-def paper_step(beta, rates, clip, s, state, reference, counts):
-    """R-step as printed, theta - beta/F (theta - theta*), eq. 16 to 18; returns the noise variance, NaN on overflow."""
-    m, mu, W = state[0], state[3], state[4]
-    mu_ref, W_ref, F_mu, F_W, scalars = reference
+def paper_step(beta, s, state, settings, info):
+    """R-step as printed, theta - beta/F (theta - theta*), eq. 16 to 18, in place on mu and W.
+
+    Returns the noise variance that `s` becomes; NaN on overflow.
+    """
+    m, mu, W, reference, clip = state.m, state.mu, state.W, state.reference, settings.clip
     finite = True
     for i in range(W.shape[0]):
-        mu[i] = m[i] - paper_weight(beta * rates[UNIT_MU] / F_mu[i], clip, counts) * (m[i] - mu_ref[i])
+        weight = paper_weight(beta * settings.unit_mu / reference.F_mu[i], clip, info)
+        mu[i] = m[i] - weight * (m[i] - reference.mu[i])
         finite = finite and abs(mu[i]) < HUGE
         for j in range(W.shape[1]):
-            weight = paper_weight(beta * rates[UNIT_W] / F_W[i, j], clip, counts)
-            W[i, j] -= weight * (W[i, j] - W_ref[i, j])
+            weight = paper_weight(beta * settings.unit_W / reference.F_W[i, j], clip, info)
+            W[i, j] -= weight * (W[i, j] - reference.W[i, j])
             finite = finite and abs(W[i, j]) < HUGE
-    s -= paper_weight(beta * rates[UNIT_SIGMA2] / scalars[F_SIGMA2], clip, counts) * (s - scalars[REF_SIGMA2])
+    weight = paper_weight(beta * settings.unit_sigma2 / reference.F_sigma2[0], clip, info)
+    s -= weight * (s - reference.sigma2[0])
     return s if finite and abs(s) < HUGE else np.nan

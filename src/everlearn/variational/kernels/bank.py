@@ -26,8 +26,9 @@ from everlearn.forgetting.kernels.bank import (
     reseed,
     settled,
 )
-from everlearn.gaussian.kernels.ppca import ROUNDING, TINY, copy_matrix, copy_vector, invert_spd
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import copy_matrix, copy_vector, invert_spd
+from everlearn.ppca.kernels.density import ROUNDING, TINY
 from everlearn.variational.kernels.commit import commit
 from everlearn.variational.kernels.posterior import COLUMN, K0, LOG_2PI, MATRICES, SCRATCH, VECTORS, evaluate
 from everlearn.variational.kernels.restart import derive, expand, gaps_of, gram, replay

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from everlearn.gaussian.kernels.ppca import copy_matrix, invert_spd
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import copy_matrix, invert_spd
 from everlearn.variational.kernels.posterior import (
     B_X,
     COLUMN,

@@ -11,8 +11,9 @@ matrices and one of p vectors, whose places have names below.
 
 import math
 
-from everlearn.gaussian.kernels.ppca import NOISE_SHARE, invert_spd
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import invert_spd
+from everlearn.ppca.kernels.density import NOISE_SHARE
 
 LOG_2PI = math.log(2.0 * math.pi)
 K0 = 1e-3  # prior precision of the loadings, in units of the noise's

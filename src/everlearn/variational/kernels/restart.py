@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from everlearn.gaussian.kernels.ppca import copy_matrix, invert_spd
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import copy_matrix, invert_spd
 from everlearn.variational.kernels.posterior import (
     K_INV_Y,
     K_NEW,
