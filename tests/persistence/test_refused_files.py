@@ -79,7 +79,7 @@ def hostile(change):
     """A sound file with one thing changed."""
     model = fitted(rate=Rate())
     model.rng_ = np.random.default_rng(0)
-    model.twister_ = np.random.Generator(np.random.MT19937(0))
+    model.table_ = {"a": 1, 2: "b"}
     model.names_ = np.array(["a", "b"])
     model.pair_ = (1, float("nan"))
     content, tensors = parts(dumps(model))
@@ -159,11 +159,18 @@ HOSTILE = {
     "texts of another shape": change(FITTED + "names_.shape", [3, 10**18]),
     "shape a text": change(FITTED + "names_.shape", "ab"),
     "float of text": change(FITTED + "pair_.items.1.value", "__import__('os')"),
-    "generator unknown": change(FITTED + "rng_.state.items.0.1", "default_rng"),
-    "generator state": change(FITTED + "rng_.state.items.1.1", 3),
-    "generator negative": change(FITTED + "rng_.state.items.2.1", -1),
-    "generator beyond its end": change(FITTED + "twister_.state.items.1.1.items.1.1", 10**6),
-    "generator key": change(FITTED + "twister_.state.items.1.1.items.0.1", [1, 2]),
+    "generator text": change(FITTED + "rng_.state.0", "default_rng"),
+    "generator too short": change(FITTED + "rng_.state", [1, 1, 0]),
+    "generator negative": change(FITTED + "rng_.state.2", -1),
+    "generator beyond its range": change(FITTED + "rng_.state.0", 2**128),
+    "generator of even step": change(FITTED + "rng_.state.1", 2),
+    "key a list": change(FITTED + "table_.items.0.0", [1]),
+    "key a float": change(FITTED + "table_.items.0.0", 1.5),
+    "key too large": change(FITTED + "table_.items.0.0", 2**61 - 1),
+    "length of a file that it has not": change(FITTED + "_sums_.fields.mean.length", 10**12),
+    "length shorter than the tensor": change(FITTED + "_sums_.fields.mean.length", 2),
+    "length a text": change(FITTED + "_sums_.fields.mean.length", "9"),
+    "more columns than bytes": change(FITTED + "n_features_in_", 10**9),
     "tensor named twice": change(FITTED + "_sums_.fields.scatter", {"kind": "array", "tensor": "0:_sums_.mean"}),
     "tensor number": change(FITTED + "_sums_.fields.scatter.tensor", 1),
     "deep": change(FITTED + "pair_", nest(100)),
@@ -211,7 +218,8 @@ def test_truth_values_are_zero_or_one():
 
 
 def test_types_that_models_do_not_use():
-    header = json.dumps({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}}).encode()
+    tensor = {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}
+    header = json.dumps({"__metadata__": {KEY: "{}"}, "a": tensor}).encode()
     with pytest.raises(ModelFileError, match="BF16"):
         loads(struct.pack("<Q", len(header)) + header + bytes(8))
 

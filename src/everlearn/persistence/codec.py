@@ -1,16 +1,16 @@
 """A model as a tree of plain JSON values and a table of arrays, and back.
 
 Nothing here imports or calls anything that a file names, except the classes of
-`everlearn.persistence.registry`.
+`everlearn.persistence.registry`. What is built from a file takes memory in proportion to the file: at most
+`GROWTH` times its length, and `SPARE` bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,90 +37,171 @@ DTYPES = {
 }
 """Types of numbers a file may hold, by the names that safetensors gives them."""
 
+GROWTH = 16
+"""Most bytes in memory for each byte of a file, where the file leaves something out."""
+
+SPARE = 4 << 20
+"""Bytes that small arrays may take beyond that, all together."""
+
+LARGEST_KEY = 1 << 53
+"""Whole numbers that are keys of a dict stay below: larger ones can be made to share a hash."""
+
 _DEPTH = 32
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_CHARACTER_BYTES = 4
+
+
+class Room:
+    """Memory that arrays may take beyond `GROWTH` times what a file holds of them.
+
+    The writer and the reader count alike, in the order of the tree: what was written can be read.
+    """
+
+    def __init__(self) -> None:
+        self._left = SPARE
+
+    def take(self, full: int, stored: int) -> bool:
+        """Whether an array of `full` bytes may be built from `stored` ones."""
+        beyond = max(0, full - GROWTH * stored)
+        if beyond > self._left:
+            return False
+        self._left -= beyond
+        return True
 
 
 # -- encoding --------------------------------------------------------------------------------------
 
 
-def encode(value: Any, where: str, arrays: Arrays, depth: int = 0) -> Any:
-    """Turn `value` into JSON values; its arrays go to `arrays` and are named in their place."""
-    if depth > _DEPTH:
-        raise InputError(f"{where} is nested more than {_DEPTH} deep and cannot be saved.")
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if isinstance(value, np.str_):
-        return str(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
-    inner = functools.partial(encode, arrays=arrays, depth=depth + 1)
-    if type(value) is list:
-        return [inner(item, f"{where}.{i}") for i, item in enumerate(value)]
-    if isinstance(value, np.ndarray):
-        return _encode_array(value, where, arrays, inner)
-    for test, encoder in _ENCODERS:
-        if test(value):
-            return encoder(value, where, inner)
-    raise InputError(
-        f"{where} is a {type(value).__name__}, which a model file cannot hold. It holds numbers, texts, arrays of "
-        "them, lists, tuples, dicts, NumPy generators and everlearn's own models and parameters."
+class Encoder:
+    """Turns a model into JSON values; arrays go into a table and are named in their place.
+
+    Attributes
+    ----------
+    arrays : dict
+        The arrays, by the names that the JSON values use.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: Arrays = {}
+        self._room = Room()
+
+    def encode(self, value: Any, where: str, depth: int = 0) -> Any:
+        """Turn `value`, which is found at the place `where` of the model, into JSON values."""
+        if depth > _DEPTH:
+            raise InputError(f"{where} is nested more than {_DEPTH} deep and cannot be saved.")
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if isinstance(value, np.str_):
+            return str(value)
+        if type(value) is float:
+            return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
+        if type(value) is list:
+            return [self.encode(item, f"{where}.{i}", depth + 1) for i, item in enumerate(value)]
+        if isinstance(value, np.ndarray):
+            return self._array(value, where, depth)
+        for test, encoder in self._COMPOUND:
+            if test(value):
+                return encoder(self, value, where, depth + 1)
+        raise InputError(
+            f"{where} is a {type(value).__name__}, which a model file cannot hold. It holds numbers, texts, arrays of "
+            "them, lists, tuples, dicts and everlearn's own models and parameters. As random_state give a whole number."
+        )
+
+    def _array(self, value: NDArray[Any], where: str, depth: int) -> Any:
+        native = value.dtype.newbyteorder("=")
+        if native in _DTYPE_NAMES:
+            name = f"{len(self.arrays)}:{where}"
+            # safetensors writes the memory as it lies; asarray keeps the shape () that ascontiguousarray loses.
+            whole = np.asarray(value, dtype=native, order="C")
+            used = _used(whole)
+            self.arrays[name] = whole
+            # Room for what is still to come is zero: of that the file holds the length alone.
+            if used is not None and self._room.take(whole.nbytes, used.nbytes):
+                self.arrays[name] = used
+                return {"kind": "array", "tensor": name, "length": len(whole)}
+            return {"kind": "array", "tensor": name}
+        if value.dtype.kind not in "UOT":
+            raise InputError(f"{where} is an array of {value.dtype}, which a model file cannot hold.")
+        items = [self.encode(item, where, depth + 1) for item in value.ravel().tolist()]
+        if value.dtype.kind == "U" and not self._room.take(*_text_bytes(items)):
+            raise InputError(
+                f"{where} holds texts of very different length; a model file cannot hold them as an array."
+            )
+        kind = "texts" if value.dtype.kind == "U" else "objects"
+        return {"kind": kind, "shape": list(value.shape), "items": items}
+
+    def _scalar(self, value: np.generic, where: str, depth: int) -> Any:
+        return {"kind": "scalar", "type": _DTYPE_NAMES[value.dtype], "value": self.encode(value.item(), where, depth)}
+
+    def _value(self, value: Any, where: str, depth: int) -> Any:
+        names = value._fields if is_named_tuple(type(value)) else [field.name for field in dataclasses.fields(value)]
+        fields = {name: self.encode(getattr(value, name), f"{where}.{name}", depth) for name in names}
+        return {"kind": "value", "class": tag_of(type(value)), "fields": fields}
+
+    def _tuple(self, value: tuple[Any, ...], where: str, depth: int) -> Any:
+        return {"kind": "tuple", "items": [self.encode(item, f"{where}.{i}", depth) for i, item in enumerate(value)]}
+
+    def _dict(self, value: dict[Any, Any], where: str, depth: int) -> Any:
+        for key in value:
+            if not _is_key(key):
+                raise InputError(f"{where} has the key {key!r}; keys in a model file are texts or whole numbers.")
+        return {
+            "kind": "dict",
+            "items": [[key, self.encode(item, f"{where}.{key}", depth)] for key, item in value.items()],
+        }
+
+    def _generator(self, value: np.random.Generator, where: str, depth: int) -> Any:
+        state: Any = value.bit_generator.state
+        return {
+            "kind": "generator",
+            "state": [state["state"]["state"], state["state"]["inc"], state["has_uint32"], state["uinteger"]],
+        }
+
+    def _estimator(self, model: SaveableModel, where: str, depth: int) -> Any:
+        params = model.get_params(deep=False)
+        attributes = {k: v for k, v in vars(model).items() if k not in params and k not in model._transient}
+        names = attributes.pop("feature_names_in_", None)
+        if model._is_started():
+            _check_loadable(model)
+        return {
+            "kind": "estimator",
+            "class": tag_of(type(model)),
+            "params": {k: self.encode(v, f"{where}{k}", depth) for k, v in params.items()},
+            "feature_names": None if names is None else [str(name) for name in names],
+            "fitted": {k: self.encode(v, f"{where}{k}", depth) for k, v in attributes.items()},
+        }
+
+    _COMPOUND: ClassVar[tuple[tuple[Callable[[Any], bool], Callable[..., Any]], ...]] = (
+        (lambda value: isinstance(value, SaveableModel), _estimator),
+        (lambda value: not isinstance(value, type) and is_value(type(value)), _value),
+        (lambda value: type(value) is tuple, _tuple),
+        (lambda value: type(value) is dict, _dict),
+        (lambda value: isinstance(value, np.generic) and value.dtype in _DTYPE_NAMES, _scalar),
+        (
+            lambda value: isinstance(value, np.random.Generator) and isinstance(value.bit_generator, np.random.PCG64),
+            _generator,
+        ),
     )
 
 
-def _encode_array(value: NDArray[Any], where: str, arrays: Arrays, inner: Callable[..., Any]) -> Any:
-    native = value.dtype.newbyteorder("=")
-    if native in _DTYPE_NAMES:
-        name = f"{len(arrays)}:{where}"
-        # safetensors writes the memory as it lies; asarray keeps the shape () that ascontiguousarray loses.
-        arrays[name] = np.asarray(value, dtype=native, order="C")
-        return {"kind": "array", "tensor": name}
-    if value.dtype.kind not in "UOT":
-        raise InputError(f"{where} is an array of {value.dtype}, which a model file cannot hold.")
-    texts = "texts" if value.dtype.kind == "U" else "objects"
-    return {"kind": texts, "shape": list(value.shape), "items": [inner(item, where) for item in value.ravel().tolist()]}
+def _used(array: NDArray[Any]) -> NDArray[Any] | None:
+    """The array without the zeros at the end of its first axis, if there are any; -0.0 is not zero, bit for bit."""
+    if not array.ndim or not array.size:
+        return None
+    filled = np.flatnonzero(array.reshape(len(array), -1).view(np.uint8).any(axis=1))
+    n = int(filled[-1]) + 1 if len(filled) else 0
+    return array[:n] if n < len(array) else None
 
 
-def _encode_scalar(value: np.generic, where: str, inner: Callable[..., Any]) -> Any:
-    return {"kind": "scalar", "type": _DTYPE_NAMES[value.dtype], "value": inner(value.item(), where)}
+def _text_bytes(items: list[str]) -> tuple[int, int]:
+    """Bytes of an array of texts, each as wide as the longest, and bytes of the texts alone."""
+    lengths = [len(item) for item in items]
+    return _CHARACTER_BYTES * len(items) * max(lengths, default=0), sum(lengths) + 3 * len(items)
 
 
-def _encode_value(value: Any, where: str, inner: Callable[..., Any]) -> Any:
-    names = value._fields if is_named_tuple(type(value)) else [field.name for field in dataclasses.fields(value)]
-    fields = {name: inner(getattr(value, name), f"{where}.{name}") for name in names}
-    return {"kind": "value", "class": tag_of(type(value)), "fields": fields}
-
-
-def _encode_tuple(value: tuple[Any, ...], where: str, inner: Callable[..., Any]) -> Any:
-    return {"kind": "tuple", "items": [inner(item, f"{where}.{i}") for i, item in enumerate(value)]}
-
-
-def _encode_dict(value: dict[Any, Any], where: str, inner: Callable[..., Any]) -> Any:
-    items = [[inner(key, where), inner(item, f"{where}.{key}")] for key, item in value.items()]
-    return {"kind": "dict", "items": items}
-
-
-def _encode_generator(value: np.random.Generator, where: str, inner: Callable[..., Any]) -> Any:
-    return {"kind": "generator", "state": inner(value.bit_generator.state, where)}
-
-
-def _encode_random_state(value: np.random.RandomState, where: str, inner: Callable[..., Any]) -> Any:
-    return {"kind": "random state", "state": inner(value.get_state(legacy=False), where)}
-
-
-def _encode_estimator(model: SaveableModel, where: str, inner: Callable[..., Any]) -> Any:
-    params, attributes = model.get_params(deep=False), model._to_save()
-    names = attributes.pop("feature_names_in_", None)
-    if model._is_started():
-        _check_loadable(model)
-    return {
-        "kind": "estimator",
-        "class": tag_of(type(model)),
-        "params": {k: inner(v, f"{where}{k}") for k, v in params.items()},
-        "feature_names": None if names is None else [str(name) for name in names],
-        "fitted": {k: inner(v, f"{where}{k}") for k, v in attributes.items()},
-    }
+def _is_key(key: Any) -> bool:
+    return type(key) is str or (type(key) is int and abs(key) < LARGEST_KEY)
 
 
 def _check_loadable(model: SaveableModel) -> None:
@@ -137,35 +218,151 @@ def _check_loadable(model: SaveableModel) -> None:
         ) from error
 
 
-_ENCODERS: tuple[tuple[Callable[[Any], bool], Callable[..., Any]], ...] = (
-    (lambda value: isinstance(value, SaveableModel), _encode_estimator),
-    (lambda value: not isinstance(value, type) and is_value(type(value)), _encode_value),
-    (lambda value: type(value) is tuple, _encode_tuple),
-    (lambda value: type(value) is dict, _encode_dict),
-    (lambda value: isinstance(value, np.generic) and value.dtype in _DTYPE_NAMES, _encode_scalar),
-    (lambda value: isinstance(value, np.random.Generator), _encode_generator),
-    (lambda value: isinstance(value, np.random.RandomState), _encode_random_state),
-)
-
-
 # -- decoding --------------------------------------------------------------------------------------
 
 
-def decode(node: Any, arrays: Arrays, depth: int = 0) -> Any:
-    """Turn JSON values back into what they stood for; each array is taken out of `arrays` once."""
-    if depth > _DEPTH:
-        raise ModelFileError(f"the file's contents are nested more than {_DEPTH} deep.")
-    inner = functools.partial(decode, arrays=arrays, depth=depth + 1)
-    if isinstance(node, list):
-        return [inner(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    kind = node.get("kind")
-    if kind == "array":
-        return _decode_array(node, arrays)
-    if not isinstance(kind, str) or kind not in _DECODERS:
-        raise ModelFileError(f"the file holds a value of an unknown kind, {str(kind)[:80]!r}.")
-    return _DECODERS[kind](node, inner)
+class Decoder:
+    """Turns JSON values back into what they stood for.
+
+    Parameters
+    ----------
+    arrays : dict
+        The arrays of the file by name; each is taken out once.
+    n_bytes : int
+        Length of the file.
+    """
+
+    def __init__(self, arrays: Arrays, n_bytes: int) -> None:
+        self.arrays = arrays
+        self._n_bytes = n_bytes
+        self._room = Room()
+
+    def decode(self, node: Any, depth: int = 0) -> Any:
+        """Build the value of a node."""
+        if depth > _DEPTH:
+            raise ModelFileError(f"the file's contents are nested more than {_DEPTH} deep.")
+        if isinstance(node, list):
+            return [self.decode(item, depth + 1) for item in node]
+        if not isinstance(node, dict):
+            return node
+        kind = node.get("kind")
+        if not isinstance(kind, str) or kind not in self._KINDS:
+            raise ModelFileError(f"the file holds a value of an unknown kind, {str(kind)[:80]!r}.")
+        return self._KINDS[kind](self, node, depth + 1)
+
+    def _array(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
+        name = _field(node, "tensor", str)
+        if name not in self.arrays:
+            raise ModelFileError(f"the file lacks the tensor {name[:80]!r}, or names it twice.")
+        array = self.arrays.pop(name)
+        if max(array.shape, default=0) > self._n_bytes:
+            raise ModelFileError(f"the tensor {name[:80]!r} has an axis that is longer than the file.")
+        if "length" not in node:
+            return array
+        length = _field(node, "length", int)
+        row = int(np.prod(array.shape[1:])) * array.itemsize
+        if not array.ndim or length <= len(array) or not self._room.take(length * row, array.nbytes) or not row:
+            raise ModelFileError(f"the tensor {name[:80]!r} cannot have the length {length} in a file of this size.")
+        whole = np.zeros((length, *array.shape[1:]), dtype=array.dtype)
+        whole[: len(array)] = array
+        return whole
+
+    def _float(self, node: dict[str, Any], depth: int) -> float:
+        return _NOT_FINITE[_field(node, "value", str)]
+
+    def _scalar(self, node: dict[str, Any], depth: int) -> np.generic:
+        scalar: np.generic = DTYPES[_field(node, "type", str)].type(self.decode(node.get("value"), depth))
+        return scalar
+
+    def _texts(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
+        items = _field(node, "items", list)
+        if not all(isinstance(item, str) for item in items):
+            raise ModelFileError("the file's array of texts holds something else.")
+        # NumPy makes all texts as wide as the longest one: one long text among many short ones is a bomb.
+        if not self._room.take(*_text_bytes(items)):
+            raise ModelFileError("the file's array of texts would take far more memory than the file has bytes.")
+        return np.array(items, dtype=np.str_).reshape(_field(node, "shape", list))
+
+    def _objects(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
+        items = _field(node, "items", list)
+        array = np.empty(len(items), dtype=object)
+        for i, item in enumerate(items):
+            array[i] = self.decode(item, depth)
+        return array.reshape(_field(node, "shape", list))
+
+    def _tuple(self, node: dict[str, Any], depth: int) -> tuple[Any, ...]:
+        return tuple(self.decode(item, depth) for item in _field(node, "items", list))
+
+    def _dict(self, node: dict[str, Any], depth: int) -> dict[Any, Any]:
+        pairs = _field(node, "items", list)
+        for key, _ in pairs:
+            if not _is_key(key):
+                raise ModelFileError(f"the file has a dict with the key {str(key)[:40]!r}: keys are texts or numbers.")
+        return {key: self.decode(item, depth) for key, item in pairs}
+
+    def _value(self, node: dict[str, Any], depth: int) -> Any:
+        cls = class_named(_field(node, "class", str), is_value)
+        return cls(**{name: self.decode(item, depth) for name, item in _field(node, "fields", dict).items()})
+
+    def _generator(self, node: dict[str, Any], depth: int) -> np.random.Generator:
+        """PCG64, which `numpy.random.default_rng` gives: any odd increment and any state make a sound generator."""
+        state, increment, has_half, half = numbers = _field(node, "state", list)
+        if not all(type(number) is int and number >= 0 for number in numbers) or (
+            state >= 2**128 or increment >= 2**128 or not increment % 2 or has_half > 1 or half >= 2**32
+        ):
+            raise ModelFileError("the file holds the state of a random generator that cannot be right.")
+        bits = np.random.PCG64(0)
+        bits.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": state, "inc": increment},
+            "has_uint32": has_half,
+            "uinteger": half,
+        }
+        return np.random.Generator(bits)
+
+    def _estimator(self, node: dict[str, Any], depth: int) -> SaveableModel:
+        cls: Any = class_named(_field(node, "class", str), is_estimator)
+        params = {name: self.decode(item, depth) for name, item in _field(node, "params", dict).items()}
+        unknown = params.keys() - set(cls._get_param_names())
+        if unknown:
+            raise ModelFileError(
+                f"the file gives {cls.__name__} the unknown parameters {', '.join(sorted(unknown))[:200]}."
+            )
+        model: SaveableModel = cls(**params)
+        for name, item in _field(node, "fitted", dict).items():
+            _check_attribute(model, name)
+            model.__dict__[name] = self.decode(item, depth)
+        if self._is_fitted(model, node.get("feature_names")):
+            model._check_loaded()
+        return model
+
+    def _is_fitted(self, model: SaveableModel, names: Any) -> bool:
+        """Whether the model is fitted; its parameters and the number and names of its columns then fit."""
+        n = vars(model).get("n_features_in_")
+        if n is None and names is None and not any(name.endswith("_") for name in vars(model)):
+            return False
+        # A model has at least one number for each column: more columns than bytes cannot be.
+        if type(n) is not int or not 1 <= n <= self._n_bytes:
+            raise ModelFileError("the file holds a fitted model without its number of columns.")
+        model._validate_params()
+        if names is not None:
+            if type(names) is not list or len(names) != n or not all(isinstance(name, str) for name in names):
+                raise ModelFileError(f"the file's column names do not fit its {n} columns.")
+            model.__dict__["feature_names_in_"] = np.array(names, dtype=object)
+        return True
+
+    _KINDS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "array": _array,
+        "float": _float,
+        "scalar": _scalar,
+        "texts": _texts,
+        "objects": _objects,
+        "tuple": _tuple,
+        "dict": _dict,
+        "value": _value,
+        "generator": _generator,
+        "estimator": _estimator,
+    }
 
 
 def _field(node: dict[str, Any], name: str, kind: type) -> Any:
@@ -177,141 +374,9 @@ def _field(node: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _decode_array(node: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
-    name = _field(node, "tensor", str)
-    if name not in arrays:
-        raise ModelFileError(f"the file lacks the tensor {name[:80]!r}, or names it twice.")
-    return arrays.pop(name)
-
-
-def _decode_float(node: dict[str, Any], inner: Callable[..., Any]) -> float:
-    return _NOT_FINITE[_field(node, "value", str)]
-
-
-def _decode_scalar(node: dict[str, Any], inner: Callable[..., Any]) -> np.generic:
-    scalar: np.generic = DTYPES[_field(node, "type", str)].type(inner(node.get("value")))
-    return scalar
-
-
-def _decode_texts(node: dict[str, Any], inner: Callable[..., Any]) -> NDArray[Any]:
-    items = _field(node, "items", list)
-    if not all(isinstance(item, str) for item in items):
-        raise ModelFileError("the file's array of texts holds something else.")
-    return np.array(items, dtype=np.str_).reshape(_field(node, "shape", list))
-
-
-def _decode_objects(node: dict[str, Any], inner: Callable[..., Any]) -> NDArray[Any]:
-    items = _field(node, "items", list)
-    array = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):
-        array[i] = inner(item)
-    return array.reshape(_field(node, "shape", list))
-
-
-def _decode_tuple(node: dict[str, Any], inner: Callable[..., Any]) -> tuple[Any, ...]:
-    return tuple(inner(item) for item in _field(node, "items", list))
-
-
-def _decode_dict(node: dict[str, Any], inner: Callable[..., Any]) -> dict[Any, Any]:
-    return {inner(key): inner(item) for key, item in _field(node, "items", list)}
-
-
-def _decode_value(node: dict[str, Any], inner: Callable[..., Any]) -> Any:
-    cls = class_named(_field(node, "class", str), is_value)
-    return cls(**{name: inner(item) for name, item in _field(node, "fields", dict).items()})
-
-
-def _decode_generator(node: dict[str, Any], inner: Callable[..., Any]) -> np.random.Generator:
-    bits = _bit_generator(inner(node.get("state")))
-    return np.random.Generator(bits)
-
-
-def _decode_random_state(node: dict[str, Any], inner: Callable[..., Any]) -> np.random.RandomState:
-    state = inner(node.get("state"))
-    normal = {name: state.pop(name) for name in ("has_gauss", "gauss")}
-    generator = np.random.RandomState(_bit_generator(state))
-    generator.set_state(generator.get_state(legacy=False) | normal)
-    return generator
-
-
-_BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
-_POSITIONS = {"pos": 624, "buffer_pos": 4}
-
-
-def _bit_generator(state: Any) -> np.random.BitGenerator:
-    name = state["bit_generator"]
-    if name not in _BIT_GENERATORS:
-        raise ModelFileError(f"the file names the random generator {str(name)[:80]!r}, which is not known.")
-    bits: np.random.BitGenerator = getattr(np.random, name)(0)
-    _check_like(state, bits.state)
-    bits.state = state
-    return bits
-
-
-def _check_like(state: Any, model: Any, name: str = "") -> None:
-    """NumPy takes positions and arrays of a state unchecked: compare them with those of a sound one."""
-    same = type(state) is type(model)
-    if same and isinstance(model, dict):
-        same = state.keys() == model.keys()
-        for key in model if same else ():
-            _check_like(state[key], model[key], key)
-    elif same and isinstance(model, np.ndarray):
-        same = state.shape == model.shape and state.dtype == model.dtype
-    elif same and isinstance(model, int):
-        same = 0 <= state <= _POSITIONS.get(name, 2**128)
-    if not same:
-        raise ModelFileError("the file holds the state of a random generator that cannot be right.")
-
-
-def _decode_estimator(node: dict[str, Any], inner: Callable[..., Any]) -> SaveableModel:
-    cls: Any = class_named(_field(node, "class", str), is_estimator)
-    params = {name: inner(item) for name, item in _field(node, "params", dict).items()}
-    unknown = params.keys() - set(cls._get_param_names())
-    if unknown:
-        raise ModelFileError(
-            f"the file gives {cls.__name__} the unknown parameters {', '.join(sorted(unknown))[:200]}."
-        )
-    model: SaveableModel = cls(**params)
-    for name, item in _field(node, "fitted", dict).items():
-        _check_attribute(model, name)
-        model.__dict__[name] = inner(item)
-    if _check_frame(model, node.get("feature_names")):
-        model._check_loaded()
-    return model
-
-
 def _check_attribute(model: SaveableModel, name: str) -> None:
     """Refuse names that would hide a method or a parameter, or fill a cache."""
     taken = getattr(type(model), name, None)
     hides = callable(taken) or isinstance(taken, property) or name in vars(model)
     if hides or not name.isidentifier() or name.startswith("__") or name in (*model._transient, "feature_names_in_"):
         raise ModelFileError(f"the file sets {name[:80]!r}, which is no fitted attribute of {type(model).__name__}.")
-
-
-def _check_frame(model: SaveableModel, names: Any) -> bool:
-    """Whether the model is fitted; its parameters and the number and names of its columns then fit."""
-    n = vars(model).get("n_features_in_")
-    if n is None and names is None and not any(name.endswith("_") for name in vars(model)):
-        return False
-    if type(n) is not int or n < 1:
-        raise ModelFileError("the file holds a fitted model without its number of columns.")
-    model._validate_params()
-    if names is not None:
-        if type(names) is not list or len(names) != n or not all(isinstance(name, str) for name in names):
-            raise ModelFileError(f"the file's column names do not fit its {n} columns.")
-        model.__dict__["feature_names_in_"] = np.array(names, dtype=object)
-    return True
-
-
-_DECODERS: dict[str, Callable[[dict[str, Any], Callable[..., Any]], Any]] = {
-    "float": _decode_float,
-    "scalar": _decode_scalar,
-    "texts": _decode_texts,
-    "objects": _decode_objects,
-    "tuple": _decode_tuple,
-    "dict": _decode_dict,
-    "value": _decode_value,
-    "generator": _decode_generator,
-    "random state": _decode_random_state,
-    "estimator": _decode_estimator,
-}

@@ -21,13 +21,14 @@ import safetensors.numpy
 
 from everlearn.errors import InputError, ModelFileError
 from everlearn.persistence.atomic_write import write_whole
-from everlearn.persistence.codec import DTYPES, Arrays, decode, encode
+from everlearn.persistence.codec import DTYPES, Arrays, Decoder, Encoder
 from everlearn.typing import SaveableModel
 from everlearn.version import __version__
 
 FORMAT_VERSION = 1
 _KEY = "everlearn"
 _HEADER_LIMIT = 100_000_000
+_MOST_VALUES = 1_000_000
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive, such as torch.save, np.savez or a spreadsheet writes"),
@@ -128,10 +129,20 @@ def dumps(model: SaveableModel) -> bytes:
     """
     if not isinstance(model, SaveableModel):
         raise InputError(f"save takes a model of everlearn, not a {type(model).__name__}.")
-    arrays: Arrays = {}
-    tree = encode(model, "", arrays)
-    content = {"format": FORMAT_VERSION, "everlearn": __version__, "digest": digest(tree, arrays), "model": tree}
-    return safetensors.numpy.save(arrays, metadata={_KEY: json.dumps(content, allow_nan=False)})
+    encoder = Encoder()
+    tree = encoder.encode(model, "")
+    content = {
+        "format": FORMAT_VERSION,
+        "everlearn": __version__,
+        "digest": digest(tree, encoder.arrays),
+        "model": tree,
+    }
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    if _n_values(text) > _MOST_VALUES:
+        raise InputError(
+            f"The model has {_n_values(text):,} parts that are no arrays of numbers; a file takes {_MOST_VALUES:,}."
+        )
+    return safetensors.numpy.save(encoder.arrays, metadata={_KEY: text})
 
 
 def loads(data: bytes, *, name: str = "The data") -> Any:
@@ -146,8 +157,9 @@ def loads(data: bytes, *, name: str = "The data") -> Any:
     """
     with _blamed(name):
         _check_start(data[:16], len(data))
+        text = _text(data)
         arrays = _tensors(data)
-        model = decode(_tree(data, arrays), arrays)
+        model = Decoder(arrays, len(data)).decode(_tree(text, arrays))
         if not isinstance(model, SaveableModel):
             raise ModelFileError("it holds no model.")
         if arrays:
@@ -210,12 +222,36 @@ def _array(key: str, entry: dict[str, Any]) -> np.ndarray:
     return array
 
 
-def _tree(data: bytes, arrays: Arrays) -> Any:
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+def _text(data: bytes) -> str:
+    """The JSON text of the model, from the header of the file."""
+    head = data[8 : 8 + int.from_bytes(data[:8], "little")].decode()
+    # Python takes up to a hundred bytes for three of JSON ("[],"): the values are counted before any is built.
+    if _n_values(head) > _MOST_VALUES:
+        raise ModelFileError(f"its header has more than {_MOST_VALUES:,} values.")
+    header = json.loads(head, object_pairs_hook=_distinct)
     text = header.get("__metadata__", {}).get(_KEY)
     if text is None:
         raise ModelFileError("this is a safetensors file, but not a model of everlearn.")
-    content = json.loads(text, parse_constant=_refuse_constant)
+    if _n_values(text) > _MOST_VALUES:
+        raise ModelFileError(f"its model has more than {_MOST_VALUES:,} values.")
+    return str(text)
+
+
+def _n_values(text: str) -> int:
+    """An upper bound of the number of values in a JSON text: each but the first follows a comma or a bracket."""
+    return text.count(",") + text.count("[") + text.count("{") + 1
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, refused if a name stands in it twice: readers differ in which of the two they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ModelFileError("it has a name twice in its header.")
+    return found
+
+
+def _tree(text: str, arrays: Arrays) -> Any:
+    content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     version = content["format"]
     if type(version) is not int or version < 1:
         raise ModelFileError(f"it has the unknown format {str(version)[:80]!r}.")
