@@ -17,7 +17,7 @@ from everlearn.errors import InputError
 from everlearn.persistence.model_file import dumps
 from toys import RunningNormal
 
-X = np.random.default_rng(0).normal(size=(40_000, 6))
+X = np.random.default_rng(0).normal(size=(20_000, 6))
 
 
 def test_zero_weights_leave_rows_out():
@@ -91,13 +91,12 @@ def test_interrupted_learning_is_undone(model, seconds):
     learned = model.copy().partial_fit(X[:500], *targets(model, 500))
     before = dumps(learned)
     killer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    killer.start()
     try:
+        killer.start()
         learned.partial_fit(X, *targets(model, len(X)))
         time.sleep(1.0)
     except KeyboardInterrupt:
-        pass
-    killer.join()
+        killer.join()
     if learned.n_samples_seen_ == 500:
         assert dumps(learned) == before
         again = model.copy().partial_fit(X[:500], *targets(model, 500))
@@ -113,8 +112,8 @@ def test_single_rows_are_learned_whole():
     model, rows = everlearn.OnlinePPCA().partial_fit(X[:500]), iter(X[500:, None])
     done = 500
     killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-    killer.start()
     try:
+        killer.start()
         while True:
             row = next(rows)
             model.partial_fit(row)

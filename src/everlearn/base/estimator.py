@@ -115,9 +115,12 @@ class StreamEstimator(BaseEstimator):
         before = self._snapshot()
         try:
             return self._learn(rows, y, weights)
-        except BaseException:
+        except BaseException as error:
             # One assignment: a second interrupt falls before it or after it, not into it.
             self.__dict__ = before
+            # An interrupt that falls into the entry of a compiled function comes out as the cause of a SystemError.
+            if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
             raise
 
     def _snapshot(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ except ImportError:  # another Python than CPython
     _get_handler, _set_handler = signal.getsignal, signal.signal
 
 _DELIVERY_SECONDS = 0.002
+_WAITING: list[int] = []  # at most one signal; appending and popping are atomic
 
 
 class HeldInterrupts:
@@ -33,17 +34,13 @@ class HeldInterrupts:
     Entering raises an interrupt that still waits from an earlier block.
     """
 
-    _pending = False
-
     def __enter__(self) -> None:
         self._before: Any = None
         if _thread.get_ident() != threading.main_thread().ident:
             return
         before = _get_handler(signal.SIGINT)
-        if HeldInterrupts._pending and before is not _hold:
-            HeldInterrupts._pending = False
-            if callable(before):
-                before(signal.SIGINT, sys._getframe())
+        if _WAITING and before is not _hold and _claim() and callable(before):
+            before(signal.SIGINT, sys._getframe())
         # None is a handler of another language, which could not be put back; `_hold` that of a block around this one.
         if before is not None and before is not _hold:
             self._before = before
@@ -56,14 +53,23 @@ class HeldInterrupts:
 
 def _hold(number: int, frame: FrameType | None) -> None:
     """Remember the interrupt and have it delivered a little later."""
-    HeldInterrupts._pending = True
-    threading.Thread(target=_deliver, name="everlearn-interrupt", daemon=True).start()
+    if not _WAITING:
+        _WAITING.append(number)
+        threading.Thread(target=_deliver, name="everlearn-interrupt", daemon=True).start()
 
 
 def _deliver() -> None:
     """Interrupt the main thread once it has left the block, unless the next block has raised the interrupt."""
-    while HeldInterrupts._pending:
+    while _WAITING:
         time.sleep(_DELIVERY_SECONDS)
-        if HeldInterrupts._pending and signal.getsignal(signal.SIGINT) is not _hold:
-            HeldInterrupts._pending = False
+        if signal.getsignal(signal.SIGINT) is not _hold and _claim():
             _thread.interrupt_main()
+
+
+def _claim() -> bool:
+    """Take the waiting interrupt; the main thread and the one that delivers may both try, and one succeeds."""
+    try:
+        _WAITING.pop()
+    except IndexError:
+        return False
+    return True
