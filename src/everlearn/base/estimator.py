@@ -118,8 +118,8 @@ class StreamEstimator(BaseEstimator):
         except BaseException as error:
             # One assignment: a second interrupt falls before it or after it, not into it.
             self.__dict__ = before
-            # An interrupt that falls into the entry of a compiled function comes out as the cause of a SystemError.
-            if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            # An interrupt that falls into the entry of a compiled function comes out as a SystemError.
+            if isinstance(error, SystemError) and "with an exception set" in str(error):
                 raise KeyboardInterrupt from error
             raise
 
