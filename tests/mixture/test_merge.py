@@ -96,11 +96,11 @@ def test_sample_is_in_proportion_to_the_rows():
     a, b = models_of([rng.normal(0, 1, (30_000, 1)), rng.normal(100, 1, (10_000, 1))], reservoir=1000)
     merged = a + b
     sample = merged._state_.reservoir
-    rows = sample.rows[: sample.size, 0] / merged._state_.frame.inverse + merged._state_.frame.centre
-    assert sample.size == 1000
+    rows = sample.rows[: sample.size[0], 0] / merged._state_.frame.inverse + merged._state_.frame.centre
+    assert sample.size[0] == 1000
     # Standard error 0.0137; four of them.
     assert abs((rows > 50).mean() - 0.25) < 0.055
-    assert np.exp(sample.level) == pytest.approx(40, rel=0.15)
+    assert np.exp(sample.level[0]) == pytest.approx(40, rel=0.15)
 
 
 def test_gaps_survive():

@@ -54,7 +54,7 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if rows_seen(state) >= schedule.ASK_AGAIN * asked.last or state.searched > look.looked:
         asked.look = None
         return
-    look.model = update(look.model, look.frame, X, weights, None, settings)
+    update(look.model, look.frame, X, weights, settings)
     look.cache.clear()
 
 
@@ -103,8 +103,8 @@ def whole_mixture(look: Look) -> Mixture:
     if "whole" not in look.cache:
         own, (components, shape, world, _, _) = components_mixture(look), look.model
         broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
-        behind = _in_units(Mixture(np.ones(1), world.centre[None], broad[None]), look.frame)
-        weights = np.append(own.weights * components.mass[: components.size].sum(), BACKGROUND_ROWS)
+        behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look.frame)
+        weights = np.append(own.weights * components.mass[: components.size[0]].sum(), BACKGROUND_ROWS)
         parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
         look.cache["whole"] = Mixture(weights / weights.sum(), *parts)
         look.cache["whitening"] = mixtures.whitenings(look.cache["whole"])

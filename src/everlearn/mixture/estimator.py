@@ -62,7 +62,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     max_components : "auto" or int, default="auto"
         Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
     reservoir : "auto" or int, default="auto"
-        Number of rows that are kept for the searches. "auto" is 1000 to 3000, by the number of columns.
+        Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns.
     covariance_type : {"full", "diag"}, default="full"
         Shape of the covariances.
     forgetting : None, float or "adaptive", default=None
@@ -338,19 +338,18 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
         n = len(X)
+        left_out = None if weights is None else weights == 0.0
         if weights is None:
             weights = _ONES[:n] if n <= len(_ONES) else np.ones(n)
-        left_out = (weights == 0.0) | np.isnan(X).all(axis=1) if n > 1 else self._is_left_out(X, weights)
-        if not np.any(left_out):
+        if np.isnan(X[:, 0]).any():
+            empty = np.isnan(X).all(axis=1)
+            left_out = empty if left_out is None else left_out | empty
+        if left_out is None or not left_out.any():
             return self._learn_rows(X, weights)
         out, kept = np.full(n, np.nan), np.flatnonzero(~left_out)
         if len(kept):
             out[kept] = self._learn_rows(np.ascontiguousarray(X[kept]), weights[kept])
         return out
-
-    @staticmethod
-    def _is_left_out(X: Array, weights: Array) -> Any:
-        return weights[0] == 0.0 or (X[0, 0] != X[0, 0] and np.isnan(X[0]).all())
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
         settings, alarm, detector = self._constants_
@@ -737,7 +736,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """Weight of the rows that the model remembers."""
         self._check_started()
         state, pending = self._state_, self._state_.pending
-        known = 0.0 if state.model is None else state.model.components.total
+        known = 0.0 if state.model is None else state.model.components.total[0]
         return float(known + pending.weights[: pending.size].sum())
 
     @property
@@ -805,7 +804,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     def _content(self) -> tuple[int, bytes]:
         """What models are ordered by before they are merged."""
         model, pending = self._state_.model, self._state_.pending
-        content = pending.rows[: pending.size] if model is None else model.components.means[: model.components.size]
+        content = pending.rows[: pending.size] if model is None else model.components.means[: model.components.size[0]]
         return self._rows_, content.tobytes()
 
     def _to_save(self) -> dict[str, Any]:

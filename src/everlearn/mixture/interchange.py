@@ -61,9 +61,10 @@ def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> S
     sample = empty.reservoir
     sample.rows[:size] = Z[:size]
     sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))
-    level = np.log(n / size) if n > size else -np.inf
+    sample.size[0], sample.offered[0] = size, round(n)
+    sample.level[0] = np.log(n / size) if n > size else -np.inf
     pending = empty.pending._replace(rows=np.zeros((0, len(mean))), weights=np.zeros(0), size=0)
-    return State(round(n), frame, model, round(n), sample._replace(size=size, level=level), pending)
+    return State(round(n), frame, model, round(n), sample, pending)
 
 
 def _stock(mixture: Mixture, n: float) -> carry.Stock:

@@ -16,6 +16,7 @@ from everlearn.mixture.keep.world import frame_of_rows
 from everlearn.mixture.kernels import rows as kernels
 from everlearn.mixture.state import (
     Array,
+    Background,
     Frame,
     Info,
     Model,
@@ -24,7 +25,6 @@ from everlearn.mixture.state import (
     Settings,
     Shape,
     State,
-    World,
 )
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
@@ -35,7 +35,8 @@ class Prior(NamedTuple):
     """What the row kernel needs besides the components."""
 
     shape: Shape
-    world: World
+    background: Background
+    frame: Frame
 
 
 @dataclass
@@ -49,9 +50,16 @@ class Progress:
 
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
-    sample = Reservoir(np.zeros((reservoir, D), np.float32), np.zeros(reservoir), np.zeros(reservoir), 0, -np.inf)
+    sample = empty_reservoir(reservoir, D)
     room = settings.warmup + schedule.lag(settings.warmup)
     return State(0, frame, None, 0, sample, no_rows(room, D))
+
+
+def empty_reservoir(room: int, D: int) -> Reservoir:
+    """A reservoir to which nothing was offered; without room it takes nothing."""
+    rows, numbers = np.zeros((room, D), np.float32), np.zeros(room)
+    none = np.zeros(1, np.int64)
+    return Reservoir(rows, numbers, numbers.copy(), none, np.array([-np.inf]), none.copy())
 
 
 def no_rows(room: int, D: int) -> Pending:
@@ -71,7 +79,13 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
     learning the rows since. Until then a working copy learns them. So the model depends on the order of the rows only,
     not on how they are packed into batches.
     """
-    info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
+    due = schedule.next_search(state.searched, settings.warmup, len(state.reservoir.rows))
+    info = Info(np.empty(len(X)), np.empty(len(X)))
+    # The way of most rows of a long stream: no search is due.
+    if state.model is not None and state.n + len(X) <= due and state.pending.size == 0 and state.n < due:
+        progress.working = state.model
+        update(state.model, state.frame, X, weights, settings, info, state.reservoir)
+        return state._replace(n=state.n + len(X)), info
     at = 0
     while at < len(X):
         due = schedule.next_search(state.searched, settings.warmup, len(state.reservoir.rows))
@@ -88,8 +102,9 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
                 _advance(state, settings, progress, due, stop - at)
         else:
             assert state.model is not None
-            state = _learn_rows(state, state.model, X[part], weights[part], some, settings)
             progress.working = state.model
+            update(state.model, state.frame, X[part], weights[part], settings, some, state.reservoir)
+            state = state._replace(n=state.n + stop - at)
         at = stop
     return state, info
 
@@ -100,8 +115,8 @@ def working_model(state: State, settings: Settings, progress: Progress) -> Model
         progress.working = state.model
         rows, weights, n = state.pending
         if n:
-            copy = with_own_components(state.model)
-            progress.working = update(copy, state.frame, rows[:n], weights[:n], _ignored(n), settings)
+            progress.working = with_own_components(state.model)
+            update(progress.working, state.frame, rows[:n], weights[:n], settings)
     return progress.working
 
 
@@ -110,12 +125,21 @@ def with_own_components(model: Model) -> Model:
     return model._replace(components=copied(model.components))
 
 
-def update(model: Model, frame: Frame | None, X: Array, weights: Array, info: Info | None, settings: Settings) -> Model:
-    """Learn rows by the components of a model, in place, and nothing else: neither reservoir nor schedule."""
-    info = _ignored(len(X)) if info is None else info
-    prior = Prior(model.shape, model.world)
-    size, total = kernels.learn_rows(X, weights, model.components, prior, frame, settings, info)
-    return model._replace(components=model.components._replace(size=size, total=total))
+def update(
+    model: Model,
+    frame: Frame | None,
+    X: Array,
+    weights: Array,
+    settings: Settings,
+    info: Info | None = None,
+    reservoir: Reservoir | None = None,
+) -> None:
+    """Learn rows by the components of a model, in place, and offer them to the reservoir, if there is one."""
+    assert frame is not None
+    info = Info(np.empty(len(X)), np.empty(len(X))) if info is None else info
+    reservoir = empty_reservoir(0, X.shape[1]) if reservoir is None else reservoir
+    prior = Prior(model.shape, model.world.background, frame)
+    kernels.learn_rows(X, weights, model.components, prior, reservoir, settings, info)
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -123,29 +147,20 @@ def with_pending_sampled(state: State, settings: Settings) -> State:
     rows, weights, n = state.pending
     if n == 0:
         return state
-    return _sampled(state._replace(reservoir=_own(state.reservoir)), rows[:n], weights[:n], settings)
+    return _sampled(state, rows[:n], weights[:n], settings)
 
 
 def _own(sample: Reservoir) -> Reservoir:
     """The same sample in arrays of its own."""
-    rows, log_weights, keys, size, level = sample
-    return Reservoir(rows.copy(), log_weights.copy(), keys.copy(), size, level)
-
-
-def _ignored(n: int) -> Info:
-    return Info(np.empty(n), np.empty(n))
+    rows, log_weights, keys, size, level, offered = sample
+    return Reservoir(rows.copy(), log_weights.copy(), keys.copy(), size.copy(), level.copy(), offered.copy())
 
 
 def _sampled(state: State, X: Array, weights: Array, settings: Settings) -> State:
-    """Offer rows to the reservoir; they count as the state's."""
-    sample = state.reservoir
-    size, level = kernels.sample_rows(X, weights, state.frame, sample, state.n, settings.seed)
-    return state._replace(n=state.n + len(X), reservoir=sample._replace(size=size, level=level))
-
-
-def _learn_rows(state: State, model: Model, X: Array, weights: Array, info: Info | None, settings: Settings) -> State:
-    model = update(model, state.frame, X, weights, info, settings)
-    return _sampled(state, X, weights, settings)._replace(model=model)
+    """Offer rows to a copy of the reservoir; they count as the state's."""
+    sample = _own(state.reservoir)
+    kernels.sample_rows(X, weights, state.frame, sample, settings.seed)
+    return state._replace(n=state.n + len(X), reservoir=sample)
 
 
 def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings: Settings, progress: Progress) -> State:
@@ -157,7 +172,9 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
-        progress.working = update(working, state.frame, X, weights, info, settings)
+        update(working, state.frame, X, weights, settings, info)
+    else:
+        info.log_density[:], info.distance[:] = np.nan, np.nan
     end = pending.size + len(X)
     pending.rows[pending.size : end] = X
     pending.weights[pending.size : end] = weights
@@ -172,8 +189,7 @@ def _input_of_search(state: State, settings: Settings) -> State:
 def opened(state: State, n: int, settings: Settings) -> State:
     """A state of the first n pending rows of the warm-up, in a reservoir of its own."""
     rows, weights = state.pending.rows[:n], state.pending.weights[:n]
-    new = state._replace(frame=state.frame or frame_of_rows(rows), reservoir=_own(state.reservoir))
-    return _sampled(new, rows, weights, settings)
+    return _sampled(state._replace(frame=state.frame or frame_of_rows(rows)), rows, weights, settings)
 
 
 def _advance(state: State, settings: Settings, progress: Progress, due: int, rows: int) -> None:
@@ -199,11 +215,10 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     if found is None:
         found = finish(progress.search or reconsider(base, settings, asked=False))
     rows, weights, n = state.pending
-    late = rows[base.n - state.n : n], weights[base.n - state.n : n]
-    new = base._replace(searched=base.n, pending=no_rows(0, rows.shape[1]))
-    new = _learn_rows(new, found, *late, None, settings)
-    progress.working, progress.search, progress.found = new.model, None, None
-    return new
+    first = base.n - state.n
+    update(found, base.frame, rows[first:n], weights[first:n], settings, None, base.reservoir)
+    progress.working, progress.search, progress.found = found, None, None
+    return base._replace(n=base.n + n - first, model=found, searched=base.n, pending=no_rows(0, rows.shape[1]))
 
 
 def finish(search: Generator[None, None, Model]) -> Model:

@@ -25,7 +25,7 @@ def unpacked(state: Any, D: int, reservoir: int, settings: Settings) -> State:
     room = 0
     if state.model is not None:
         room = carry.room_for(state.model.known, settings)
-        require(state.model.components.size <= room, "it has more components than its parameters allow")
+        require(state.model.components.size[0] <= room, "it has more components than its parameters allow")
     return _resized(state, (room, reservoir, _pending_room(state, settings)))
 
 
@@ -59,8 +59,8 @@ def _pending_room(state: State, settings: Settings) -> int:
 
 
 def _sizes_in_use(state: State) -> tuple[int, int, int]:
-    K = 0 if state.model is None else state.model.components.size
-    return K, state.reservoir.size, state.pending.size
+    K = 0 if state.model is None else int(state.model.components.size[0])
+    return K, int(state.reservoir.size[0]), state.pending.size
 
 
 def _resized(state: State, rooms: tuple[int, int, int]) -> State:
@@ -79,9 +79,7 @@ def _resized(state: State, rooms: tuple[int, int, int]) -> State:
         model = model._replace(components=own)
     kept = (sized(values, M, rooms[1]) for values in sample[:3])
     waiting = (sized(values, P, rooms[2]) for values in pending[:2])
-    return state._replace(
-        model=model, reservoir=Reservoir(*kept, sample.size, sample.level), pending=Pending(*waiting, pending.size)
-    )
+    return state._replace(model=model, reservoir=Reservoir(*kept, *sample[3:]), pending=Pending(*waiting, pending.size))
 
 
 # -- rules that concern several fields ---------------------------------------------------------------
@@ -89,12 +87,12 @@ def _resized(state: State, rooms: tuple[int, int, int]) -> State:
 
 def _check(state: State, settings: Settings, reservoir: int) -> None:
     sample, pending, n = state.reservoir, state.pending, state.n
-    require(sample.size <= min(len(sample.rows), reservoir), "it counts more sampled rows than it has")
+    require(0 <= sample.size[0] <= min(len(sample.rows), reservoir), "it counts more sampled rows than it has")
     require(pending.size <= len(pending.rows), "it counts more pending rows than it has")
-    require(sample.level < np.inf and not np.isnan(sample.level), "the level of its sample is not a number")
+    require(sample.level[0] < np.inf and sample.offered[0] >= sample.size[0], "the level of its sample is not a number")
     due = schedule.next_search(state.searched, settings.warmup, reservoir)
     if state.model is None:
-        require(n == 0 and state.searched == 0 and sample.size == 0, "it has learned rows but has no components")
+        require(n == 0 and state.searched == 0 and sample.size[0] == 0, "it has learned rows but has no components")
         require(pending.size <= settings.warmup + schedule.lag(settings.warmup), "its warm-up is too long")
         return
     require(state.frame is not None, "it has components but no frame")
@@ -105,9 +103,9 @@ def _check(state: State, settings: Settings, reservoir: int) -> None:
 
 
 def _check_model(model: Model) -> None:
-    c, K = model.components, model.components.size
+    c, K = model.components, int(model.components.size[0])
     require(1 <= K <= len(c.mass) and model.known <= K, "it counts more components than it has")
     require((c.mass[:K] > 0).all() and (c.counts[:K] > 0).all(), "a component stands for no row")
-    require(c.total > 0.0 and model.shape.tau > 0.0 and model.fine > 0.0, "a weight is not positive")
+    require(c.total[0] > 0.0 and model.shape.tau > 0.0 and model.fine > 0.0, "a weight is not positive")
     require((c.factors[:K].diagonal(axis1=1, axis2=2) > 0).all(), "a component has no precision")
     require((model.shape.matrix.diagonal() > 0).all(), "the common shape has no variance")

@@ -86,7 +86,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State
     model = _side_by_side(parts, frame, settings, join=search)
     n = sum(part.state.n for part in parts)
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
-    looked_at = state if sample.size else state._replace(reservoir=_drawn(model, n))
+    looked_at = state if sample.size[0] else state._replace(reservoir=_drawn(model, n))
     if search:
         # No component counts as known: the search then tries other starts too.
         model = learn.finish(reconsider(looked_at._replace(model=model._replace(known=0)), settings, asked=True))
@@ -103,7 +103,7 @@ def united_frame(states: Sequence[State]) -> Frame:
     first = frames[0]
     if all(np.array_equal(a, b) for frame in frames[1:] for a, b in zip(first, frame, strict=True)):
         return first
-    share = np.array([max(state.model.components.total, 1e-300) for state in states])
+    share = np.array([max(state.model.components.total[0], 1e-300) for state in states])
     share /= share.sum()
     centres, scales = (np.array(values) for values in zip(*((f.centre, 1.0 / f.inverse) for f in frames), strict=True))
     # Differences from the first centre, so that large centres lose no digits.
@@ -135,10 +135,11 @@ def _united_sample(parts: Sequence[Part], frame: Frame) -> Reservoir:
     rows, weights, keys, level = [], [], [], -np.inf
     for state, _, share in parts:
         sample, change = state.reservoir, change_of_frame(state.frame, frame)
-        rows.append(sample.rows[: sample.size] * change.ratio + change.offset)
-        weights.append(sample.log_weights[: sample.size] + np.log(share))
-        keys.append(sample.keys[: sample.size] + np.log(share))
-        level = max(level, sample.level + np.log(share))
+        m = int(sample.size[0])
+        rows.append(sample.rows[:m] * change.ratio + change.offset)
+        weights.append(sample.log_weights[:m] + np.log(share))
+        keys.append(sample.keys[:m] + np.log(share))
+        level = max(level, float(sample.level[0] + np.log(share)))
     Z, log_weights, priorities = np.concatenate(rows), np.concatenate(weights), np.concatenate(keys)
     # Below the level of any part rows of that part are missing, so that others must not stay either.
     order = np.argsort(-priorities, kind="stable")
@@ -146,7 +147,9 @@ def _united_sample(parts: Sequence[Part], frame: Frame) -> Reservoir:
     kept, dropped = np.sort(order[:room]), order[room:]
     if len(dropped):
         level = max(level, float(priorities[dropped].max()))
-    out = Reservoir(np.zeros((room, Z.shape[1]), np.float32), np.zeros(room), np.zeros(room), len(kept), float(level))
+    out = learn.empty_reservoir(room, Z.shape[1])
+    out.size[0], out.level[0] = len(kept), level
+    out.offered[0] = sum(int(part.state.reservoir.offered[0]) for part in parts)
     out.rows[: len(kept)] = Z[kept]
     out.log_weights[: len(kept)] = log_weights[kept]
     out.keys[: len(kept)] = priorities[kept]
@@ -157,8 +160,11 @@ def _drawn(model: Model, n: int) -> Reservoir:
     """Rows drawn from the components, where none were kept: what a search can then find is what they say already."""
     m = DRAWN_ROWS
     Z, _ = mixtures.sample(mixture_of(model), m, np.random.default_rng([n, 2]))
-    level = np.log(max(model.components.total / m, 1.0))
-    return Reservoir(Z.astype(np.float32), np.zeros(m), np.full(m, level), m, float(level))
+    level = np.log(max(model.components.total[0] / m, 1.0))
+    out = learn.empty_reservoir(m, Z.shape[1])
+    out.rows[:], out.keys[:] = Z, level
+    out.size[0], out.level[0], out.offered[0] = m, level, n
+    return out
 
 
 # -- components --------------------------------------------------------------------------------------
@@ -166,7 +172,7 @@ def _drawn(model: Model, n: int) -> Reservoir:
 
 def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, join: bool) -> Model:
     """All components in one model; too many, or with `join` the same up to chance, are joined by their moments."""
-    totals = np.array([part.state.model.components.total * part.share for part in parts])
+    totals = np.array([part.state.model.components.total[0] * part.share for part in parts])
     largest = parts[int(np.argmax(totals))].state.model
     shape = _mean_shape([part.state for part in parts], totals / totals.sum(), frame)
     limit = settings.fixed or settings.most
@@ -174,7 +180,8 @@ def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, jo
     chance = n_parameters(len(frame.centre)) if join and not settings.fixed else 0.0
     stocks: list[Stock] = []
     for part in parts:
-        stocks.append(_in_frame(part, frame))
+        own = _in_frame(part, frame)
+        stocks.append(own if join else _with_shape(own, part, shape, frame))
         if sum(len(stock.mass) for stock in stocks) > SIDE_BY_SIDE * limit:
             stocks = [_reduced(_joined(stocks), shape, limit, chance)]
     stock = _reduced(_joined(stocks), shape, limit, chance)
@@ -203,6 +210,17 @@ def _in_frame(part: Part, frame: Frame) -> Stock:
     return Stock(mass * s, counts * s, means * ratio + offset, scatter * (s * ratio * ratio[:, None]))
 
 
+def _with_shape(stock: Stock, part: Part, shape: Shape, frame: Frame) -> Stock:
+    """Moments with which the covariances stay what they were when the common shape is another."""
+    old, ratio = part.state.model.shape, change_of_frame(part.state.frame, frame).ratio
+    square = ratio * ratio[:, None]
+    counts = stock.counts[:, None, None]
+    before = stock.scatter + old.tau * old.matrix * square + (counts + old.tau) * np.diag(old.ridge * ratio**2)
+    spare = np.maximum(counts - 1.0, 0.0)
+    after = before * (shape.tau + spare) / (old.tau + spare)
+    return stock._replace(scatter=after - shape.tau * shape.matrix - (counts + shape.tau) * np.diag(shape.ridge))
+
+
 def _joined(stocks: Sequence[Stock]) -> Stock:
     return Stock(*(np.concatenate(values) for values in zip(*stocks, strict=True)))
 
@@ -220,7 +238,7 @@ def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
 
 def _world(state: State, model: Model) -> World:
     """The world of the merged sample; gaps are filled by draws."""
-    raw = state.reservoir.rows[: state.reservoir.size].astype(np.float64)
+    raw = state.reservoir.rows[: state.reservoir.size[0]].astype(np.float64)
     weights, _ = sample_weights(state.reservoir)
     rng = np.random.default_rng([state.n, 3])
     return world_of_rows(fill(raw, model, rng) if np.isnan(raw).any() else raw, weights, model.fine)

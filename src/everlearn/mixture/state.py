@@ -28,8 +28,8 @@ class Components(NamedTuple):
     `kernels.rows.refresh` takes ``shift`` into the mean.
     """
 
-    size: int  # K
-    total: float  # weight of all rows learned, those of the background included
+    size: Annotated[NDArray[np.int64], "int64 1"]  # K
+    total: Annotated[Array, "1"]  # weight of all rows learned, those of the background included
     mass: Annotated[Array, "C"]  # share of all rows, by weight
     counts: Annotated[Array, "C"]  # rows behind the moments, at most the mass
     fresh: Annotated[Array, "C"]  # rows since the last refresh
@@ -48,13 +48,19 @@ class Shape(NamedTuple):
     tau: float  # rows that the common shape counts for
 
 
-class World(NamedTuple):
-    """All rows together: the broad Gaussian that stands behind the components."""
+class Background(NamedTuple):
+    """The Gaussian of all rows together; made broad, it stands behind the components."""
 
     centre: Annotated[Array, "D"]
-    covariance: Annotated[Array, "D D"]  # of all rows
-    factor: Annotated[Array, "D D"]  # inverse Cholesky factor of it, with the ridge
+    factor: Annotated[Array, "D D"]  # inverse Cholesky factor of the covariance, with the ridge
     height: float  # -log|2 pi covariance| / 2
+
+
+class World(NamedTuple):
+    """All rows together."""
+
+    background: Background
+    covariance: Annotated[Array, "D D"]  # of all rows
     typical: Annotated[Array, "D D"]  # covariance without gross outliers
     variance: Annotated[Array, "positive D"]  # trimmed variance of each column
     smooth: Annotated[NDArray[np.bool_], "bool D"]  # columns in which hardly a value occurs twice
@@ -70,8 +76,9 @@ class Reservoir(NamedTuple):
     rows: Annotated[NDArray[np.float32], "float32 gaps M D"]
     log_weights: Annotated[Array, "M"]
     keys: Annotated[Array, "M"]  # logarithms of the priorities
-    size: int  # slots in use
-    level: Annotated[float, "any"]  # largest log-priority that was turned away; -inf while none was
+    size: Annotated[NDArray[np.int64], "int64 1"]  # slots in use
+    level: Annotated[Array, "any 1"]  # largest log-priority that was turned away; -inf while none was
+    offered: Annotated[NDArray[np.int64], "int64 1"]  # rows that were offered
 
 
 class Pending(NamedTuple):

@@ -14,6 +14,8 @@ from everlearn.mixture.state import Array, Components, Settings, Shape
 
 # Components that may be created between two searches.
 SPARE = 12
+# Nats beyond one a parameter by which a sample of a component may differ from it: chance in one of 2,000 at D = 2.
+CHANCE = 8.0
 # An old component goes to a new one whole if the new one has this share of its sampled rows.
 PURE = 0.9
 
@@ -37,8 +39,8 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
         return out
 
     new = Components(
-        K, total, roomy(stock.mass), roomy(stock.counts), np.zeros(room), roomy(stock.means), np.zeros((room, D)),
-        roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
+        np.array([K]), np.array([total]), roomy(stock.mass), roomy(stock.counts), np.zeros(room), roomy(stock.means),
+        np.zeros((room, D)), roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
     )  # fmt: skip
     refresh_all(new, shape)
     return new
@@ -51,7 +53,8 @@ def room_for(known: int, settings: Settings) -> int:
 
 def copied(components: Components) -> Components:
     """The same components in arrays of their own."""
-    return Components(*components[:2], *(values.copy() for values in components[2:]))
+    size, *numbers = components
+    return Components(size.copy(), *(values.copy() for values in numbers))
 
 
 def stock_of_sample(fit: Fit, ratio: float) -> Stock:
@@ -62,7 +65,7 @@ def stock_of_sample(fit: Fit, ratio: float) -> Stock:
 
 def stock_of_components(components: Components) -> Stock:
     """The moments of all rows, after a refresh."""
-    K = components.size
+    K = int(components.size[0])
     lower = components.scatter[:K]
     scatter = lower + np.tril(lower, -1).transpose(0, 2, 1)
     return Stock(components.mass[:K].copy(), components.counts[:K].copy(), components.means[:K].copy(), scatter)
@@ -82,7 +85,7 @@ def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit:
 
     An old component whose sampled rows went to one new component goes there whole; what else the new one has is
     estimated from its sampled rows. The sum stands if the sample's Gaussian differs from it by no more than chance
-    allows, N KL <= p + 3 for p parameters (twice the expectation); else the sample's moments stand with the
+    allows, N KL <= p + CHANCE for p parameters (the expectation is p / 2); else the sample's moments stand with the
     sample's count, so that coming rows soon outweigh them.
     """
     flow = start.T @ (fit.R * weights[:, None])
@@ -131,4 +134,4 @@ def _agree(sample: Moments, k: int, total: Stock, ridge: Array) -> bool:
     log_det = invert_factor(all_rows, F)
     d = F @ (sample.means[k] - total.means[0])
     divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)
-    return bool(sample.counts[k] * divergence <= n_parameters(D) + 3.0)
+    return bool(sample.counts[k] * divergence <= n_parameters(D) + CHANCE)

@@ -145,8 +145,8 @@ def merge_gains(rows: Rows, fit: Fit, world: World) -> Array:
     d = means[i] - means[j]
     between = (counts[i] * counts[j] / n)[:, None, None] * d[:, :, None] * d[:, None, :]
     mean = (counts[i, None] * means[i] + counts[j, None] * means[j]) / n[:, None]
-    joined = kernels.log_marginals(Moments(n, mean, scatters[i] + scatters[j] + between), shape, world)
-    alone = kernels.log_marginals(fit.moments, shape, world)
+    joined = kernels.log_marginals(Moments(n, mean, scatters[i] + scatters[j] + between), shape, world.background)
+    alone = kernels.log_marginals(fit.moments, shape, world.background)
     lgamma = np.vectorize(math.lgamma)
     local = joined + lgamma(ALPHA + n) - lgamma(ALPHA) if len(n) else joined
     single = alone + lgamma(ALPHA + counts) - lgamma(ALPHA)

@@ -45,8 +45,8 @@ class Sums(NamedTuple):
 
 def sample_weights(reservoir: Reservoir) -> tuple[Array, float]:
     """Weights of the sampled rows, and how many times as many rows they stand for."""
-    own = np.exp(reservoir.log_weights[: reservoir.size])
-    stands_for = np.maximum(own, np.exp(reservoir.level))
+    own = np.exp(reservoir.log_weights[: reservoir.size[0]])
+    stands_for = np.maximum(own, np.exp(reservoir.level[0]))
     ratio = float(stands_for.sum() / own.sum())
     return stands_for / ratio, ratio
 
@@ -56,7 +56,7 @@ def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[No
 
     Yields between slices of work; the state stays as it is.
     """
-    raw = state.reservoir.rows[: state.reservoir.size].astype(np.float64)
+    raw = state.reservoir.rows[: state.reservoir.size[0]].astype(np.float64)
     weights, ratio = sample_weights(state.reservoir)
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
     gaps = bool(np.isnan(raw).any())
@@ -86,7 +86,7 @@ def _search(
     ridge = ridge_of(world.variance, world.smooth, fine)
     start = None if old is None else _responsibilities(Z, old.components, world)
     yield
-    created = old is not None and old.components.size > old.known
+    created = old is not None and old.components.size[0] > old.known
     settled = ratio > 1.0 and old is not None and not created
     crowd = not settled and (asked or created or n <= search_rows(Z.shape[1]))
     step = -(-len(Z) // search_rows(Z.shape[1]))
@@ -108,7 +108,7 @@ def _search(
     stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
     if ratio > 1.0 and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
-        total = old.components.total
+        total = float(old.components.total[0])
     room = carrying.room_for(fit.size, settings)
     return Model(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
 
@@ -120,8 +120,8 @@ def _stay(old: Model, fit: Fit, world: World) -> Model:
 
 
 def _responsibilities(Z: Array, components: Components, world: World) -> Array:
-    K = components.size
-    rows = Rows(Z, np.ones(len(Z)), background_of(Z, world))
+    K = int(components.size[0])
+    rows = Rows(Z, np.ones(len(Z)), background_of(Z, world.background))
     known = Gaussians(components.means[:K], components.factors[:K], components.heights[:K], np.zeros(K))
     R = np.empty((len(Z), K))
     em_kernels.expect(rows, known, R, np.empty(len(Z)), 0, len(Z))
@@ -130,7 +130,7 @@ def _responsibilities(Z: Array, components: Components, world: World) -> Array:
 
 def mixture_of(model: Model) -> Mixture:
     """The components as a mixture, in the coordinates of the frame; they must have been refreshed."""
-    components, K = model.components, model.components.size
+    components, K = model.components, int(model.components.size[0])
     mass = components.mass[:K]
     return Mixture(mass / mass.sum(), components.means[:K].copy(), covariances_of(components, model.shape))
 

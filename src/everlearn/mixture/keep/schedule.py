@@ -4,8 +4,8 @@ from __future__ import annotations
 
 # Rows that a search may take to be worked out, at most: they are kept in double precision until it is adopted.
 MAX_LAG = 512
-# Rows of the reservoir: enough for 50 components of few columns, 12 bytes a number and row at D = 8.
-MIN_RESERVOIR, MAX_RESERVOIR, RESERVOIR_NUMBERS = 1000, 3000, 65536
+# Rows of the reservoir: enough for 50 components of few columns; 135 kB at D = 8.
+MIN_RESERVOIR, MAX_RESERVOIR, RESERVOIR_NUMBERS = 1000, 2800, 65536
 # A question is worth a search of its own when there are so many times more rows than at the last one.
 ASK_AGAIN = 1.05
 

@@ -57,9 +57,9 @@ class Problem(NamedTuple):
 
 def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
     """The search on given rows; its random starts follow from the seed and the row of the stream."""
-    rows = Rows(Z, weights, background_of(Z, world))
+    rows = Rows(Z, weights, background_of(Z, world.background))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], weights.sum()))
+    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1]))
 
 
 def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
@@ -82,13 +82,17 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
 
 
 def polish(problem: Problem, fit: Fit) -> Slices:
-    """EM on all rows of the sample from a fit to some of them, and the weight of the common shape once more."""
+    """EM on all rows of the sample from a fit to some of them; merges that all of them now ask for.
+
+    A component that some of the rows paid for by chance is not paid for by the others.
+    """
     R = np.empty((len(problem.rows.Z), fit.size))
     yield from _expect(problem.rows, fit.moments, fit.shape, R)
     moments = kernels.moments_of(problem.rows, R)
     yield
     final = yield from _fitted(problem, R, FINAL_STEPS, _shaped(problem, moments, fit.shape.tau))
-    return (yield from _tuned(problem, final))
+    final = yield from _tuned(problem, final)
+    return final if problem.settings.fixed else (yield from _try_merges(problem, final, SLACK))
 
 
 def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None, float]:
@@ -228,12 +232,15 @@ def _try_splits(problem: Problem, fit: Fit) -> Slices:
     return fit
 
 
-def _try_merges(problem: Problem, fit: Fit) -> Slices:
-    """Disjoint pairs whose merging gains evidence, all at once; else the best pair; up to three times."""
+def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
+    """Disjoint pairs whose merging gains evidence (or loses less than `slack`), all at once; else the best pair.
+
+    Leave-one-out likelihood decides. Up to three times.
+    """
     for _ in range(3):
         if fit.size < 2:
             return fit
-        pairs = _best_pairs(moves.merge_gains(problem.rows, fit, problem.world))
+        pairs = _best_pairs(moves.merge_gains(problem.rows, fit, problem.world) + slack)
         yield
         for chosen in (pairs, pairs[:1]):
             if not chosen:

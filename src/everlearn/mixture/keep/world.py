@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
-from everlearn.mixture.state import Array, Frame, Shape, World
+from everlearn.mixture.state import Array, Background, Frame, Shape, World
 
 # Ridge of a column, in units of its trimmed variance.
 RIDGE = 1e-3
@@ -37,14 +37,13 @@ def frame_of_spread(centre: Array, std: Array) -> Frame:
 
 
 def trimmed_variances(X: Array, centre: Array) -> Array:
-    """Variance of each column without its most distant values; of all where the rest does not vary."""
+    """Variance of each column without the values farthest from `centre`; of all where the rest does not vary."""
     out = np.zeros(X.shape[1])
     for j, values in enumerate(_observed(X)):
-        distance = np.sort(np.abs(values - centre[j]))
-        kept = distance[: len(distance) - int(np.ceil(TRIMMED * len(distance)))]
-        for some in (kept, distance):
-            if len(some) and out[j] == 0.0:
-                out[j] = np.mean(some * some)
+        if len(values):
+            order = np.argsort(np.abs(values - centre[j]), kind="stable")
+            kept = values[order[: len(values) - int(np.ceil(TRIMMED * len(values)))]]
+            out[j] = (np.var(kept) if len(kept) else 0.0) or np.var(values)
     return out
 
 
@@ -63,7 +62,7 @@ def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
     factor = np.empty_like(full)
     log_det = invert_factor(full, factor)
     height = float(-0.5 * (len(centre) * LOG_2PI + log_det))
-    return World(centre, covariance, factor, height, typical, variance, smooth)
+    return World(Background(centre, factor, height), covariance, typical, variance, smooth)
 
 
 def ridge_of(variance: Array, smooth: NDArray[np.bool_], fine: float) -> Array:

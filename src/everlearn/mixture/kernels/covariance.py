@@ -48,7 +48,7 @@ def invert_factor(B, out):
 @kernel
 def covariances_of(components, shape):
     """Covariances of all components, (K, D, D), after a refresh."""
-    K, D = components.size, components.means.shape[1]
+    K, D = components.size[0], components.means.shape[1]
     out = np.empty((K, D, D))
     for k in range(K):
         count = components.counts[k]

@@ -180,11 +180,11 @@ def leave_one_out(rows, R, moments, gaussians, tau, out, start):
 
 
 @kernel
-def log_marginals(moments, shape, world):
+def log_marginals(moments, shape, background):
     """Log marginal likelihood of the rows of each component, given R: the normal-inverse-Wishart evidence.
 
     ``-(N-1) D/2 log pi + log Gamma_D((v+N-1)/2) / Gamma_D(v/2) + v/2 log|P| - (v+N-1)/2 log|P + S + N ridge|
-    - D/2 log N + log N(mean; world)`` with P = tau (C + ridge) and v = D + 1 + tau.
+    - D/2 log N + log N(mean; all rows)`` with P = tau (C + ridge) and v = D + 1 + tau.
     """
     K, D = moments.means.shape
     out, B, F, e = np.empty(K), np.empty((D, D)), np.empty((D, D)), np.empty(D)
@@ -200,6 +200,6 @@ def log_marginals(moments, shape, world):
         value -= 0.5 * D * (dof * math.log(math.pi) + math.log(max(N, 1.0)))
         for i in range(D):
             value += math.lgamma(0.5 * (v + dof - i)) - math.lgamma(0.5 * (v - i))
-        d2 = squared_distance(world.factor, world.centre, moments.means[k], e, np.inf)
-        out[k] = value + (world.height - 0.5 * d2) * min(N, 1.0)
+        d2 = squared_distance(background.factor, background.centre, moments.means[k], e, np.inf)
+        out[k] = value + (background.height - 0.5 * d2) * min(N, 1.0)
     return out

@@ -41,7 +41,7 @@ def refresh(k, components, shape):
 @kernel
 def refresh_all(components, shape):
     """`refresh` of every component, in place."""
-    for k in range(components.size):
+    for k in range(components.size[0]):
         refresh(k, components, shape)
 
 
@@ -63,10 +63,10 @@ def squared_distance(factor, mean, x, e, limit):
 
 
 @inner
-def background(x, world, e):
+def background_joint(x, background, e):
     """Log joint of the broad Gaussian behind the components: half a row of N(mean, 4 covariance) of all rows."""
-    d2 = squared_distance(world.factor, world.centre, x, e, np.inf)
-    return LOG_HALF + world.height - x.shape[0] * LOG_TWO - 0.125 * d2
+    d2 = squared_distance(background.factor, background.centre, x, e, np.inf)
+    return LOG_HALF + background.height - x.shape[0] * LOG_TWO - 0.125 * d2
 
 
 @inner
@@ -101,20 +101,20 @@ def create(K, weight, x, components, shape):
 
 
 @kernel
-def learn_rows(X, weights, components, prior, frame, rule, out):
-    """Learn rows of the data in their order, in place; returns the new number of components and their total.
+def learn_rows(X, weights, components, prior, reservoir, rule, out):
+    """Learn rows of the data in their order and offer them to the reservoir, all in place.
 
     The posterior probabilities of a row come from factors that are frozen until their component has grown by a share
     `rule.growth`: a row costs O(K D^2 / 2), and O(D^3) only 10 ln(n) times a component. A row beyond the
     threshold of all components opens one; where there is no room, the broad Gaussian of all rows takes its
     share, so that an outlier does not spoil the nearest component.
     """
-    shape, world = prior
-    c, K, D = components, components.size, X.shape[1]
+    shape, background, frame = prior
+    c, K, D = components, components.size[0], X.shape[1]
     room = c.mass.shape[0]
     x, e = np.empty(D), np.empty(D)
     joint, filled, rest = np.empty(room + 1), np.empty((room, D)), np.zeros((room, D, D))
-    total = c.total
+    total = c.total[0]
     best = 0
     for t in range(X.shape[0]):
         observed = 0
@@ -125,6 +125,8 @@ def learn_rows(X, weights, components, prior, frame, rule, out):
         w = weights[t]
         if observed == 0 or w <= 0.0:
             continue
+        if len(reservoir.keys) > 0:
+            offer_row(x, w, reservoir, rule.seed)
         gaps = observed < D
         threshold = rule.thresholds[observed]
         top, nearest = -np.inf, np.inf
@@ -144,7 +146,7 @@ def learn_rows(X, weights, components, prior, frame, rule, out):
         out.distance[t] = nearest
         last = K
         if nearest > threshold and not gaps:
-            joint[K] = background(x, world, e)
+            joint[K] = background_joint(x, background, e)
             top = max(top, joint[K])
             last = K + 1
         s, high = 0.0, -np.inf
@@ -167,15 +169,16 @@ def learn_rows(X, weights, components, prior, frame, rule, out):
                 add_to(k, r, filled[k] if gaps else x, rest[k], gaps, c)
                 if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
                     refresh(k, c, shape)
-    return K, total
+    c.size[0] = K
+    c.total[0] = total
 
 
 @kernel
-def background_of(Z, world):
-    """`background` of every row."""
+def background_of(Z, background):
+    """`background_joint` of every row."""
     out, e = np.empty(len(Z)), np.empty(Z.shape[1])
     for t in range(len(Z)):
-        out[t] = background(Z[t], world, e)
+        out[t] = background_joint(Z[t], background, e)
     return out
 
 
@@ -190,27 +193,30 @@ def uniform(seed, number):
 
 
 @kernel
-def sample_rows(X, weights, frame, reservoir, first, seed):
-    """Offer rows to the priority sample, in place; returns its size and level."""
-    size, level, room = reservoir.size, reservoir.level, reservoir.rows.shape[0]
-    low = np.argmin(reservoir.keys) if size == room else 0
+def offer_row(x, weight, reservoir, seed):
+    """Offer a row, in the coordinates of the frame, to the priority sample, in place."""
+    room, size = reservoir.rows.shape[0], reservoir.size[0]
+    key = np.log(weight) - np.log(uniform(seed, reservoir.offered[0]))
+    reservoir.offered[0] += 1
+    slot = size
+    if size < room:
+        reservoir.size[0] = size + 1
+    else:
+        # Most rows of a long stream end here: no kept priority is below the level.
+        if key <= reservoir.level[0]:
+            return
+        slot = np.argmin(reservoir.keys)
+        reservoir.level[0] = min(key, reservoir.keys[slot])
+        if key <= reservoir.keys[slot]:
+            return
+    for i in range(len(x)):
+        reservoir.rows[slot, i] = x[i]
+    reservoir.keys[slot] = key
+    reservoir.log_weights[slot] = np.log(weight)
+
+
+@kernel
+def sample_rows(X, weights, frame, reservoir, seed):
+    """Offer rows of the data to the priority sample, in place."""
     for t in range(X.shape[0]):
-        if weights[t] <= 0.0 or np.isnan(X[t]).all():
-            continue
-        key = np.log(weights[t]) - np.log(uniform(seed, first + t))
-        slot = size
-        if size == room:
-            if key <= reservoir.keys[low]:
-                level = max(level, key)
-                continue
-            slot = low
-            level = max(level, reservoir.keys[low])
-        else:
-            size += 1
-        for i in range(X.shape[1]):
-            reservoir.rows[slot, i] = (X[t, i] - frame.centre[i]) * frame.inverse[i]
-        reservoir.keys[slot] = key
-        reservoir.log_weights[slot] = np.log(weights[t])
-        if size == room:
-            low = np.argmin(reservoir.keys)
-    return size, level
+        offer_row((X[t] - frame.centre) * frame.inverse, weights[t], reservoir, seed)
