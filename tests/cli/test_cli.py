@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import everlearn
 from everlearn import cli
-from everlearn.cli import learn_run as learning
+from everlearn.cli import learn_run
 from everlearn.datasets.demo import COLUMNS, demo_stream
 
 
@@ -79,7 +79,7 @@ def test_what_is_left_out_is_said(run, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("when,machine,x\n" + "2024-01-01,M1,1.5\n2024-01-02,M[2],2.5\n" * 20 + "2024-01-03,M1\n")
     output = run("learn", path)
-    assert "The column when holds times and is left out." in output
+    assert "The column when holds the times of the rows: kept, and not learned." in output
     assert "The column machine holds text and is left out." in output
     assert "Rows left out: 1 with too few or too many cells (first at" in output
     assert "t.csv:42)" in output
@@ -148,7 +148,7 @@ def test_unknown_columns(run, table):
 
 
 def test_places_that_cannot_be_written_are_named_before_learning(run, table, monkeypatch):
-    monkeypatch.setattr(learning, "_learn", lambda *arguments: pytest.fail("learned first"))
+    monkeypatch.setattr(learn_run, "Session", lambda *arguments, **options: pytest.fail("learned first"))
     assert "no folder" in run("learn", table[1], "--model-file", "absent/m.evl", status=1)
     assert "is a directory" in run("learn", table[1], "--model-file", ".", status=2)
     monkeypatch.setattr("everlearn.cli.common.os.access", lambda path, mode: mode != os.W_OK)
@@ -164,14 +164,14 @@ def test_a_failing_disk_is_reported(run, table, monkeypatch):
 
 
 def test_interruption_keeps_what_was_learned(run, table, monkeypatch):
-    learned = learning.Learner.learn
+    learned = learn_run.Session.learn
 
-    def interrupted(self, X, y=None):
+    def interrupted(self, X, y=None, times=None):
         if self.monitor.n_rows >= 200:
             signal.raise_signal(signal.SIGINT)
-        return learned(self, X, y)
+        return learned(self, X, y, times)
 
-    monkeypatch.setattr(learning.Learner, "learn", interrupted)
+    monkeypatch.setattr(learn_run.Session, "learn", interrupted)
     output = run("learn", "--demo", "--rows", 1000, "--model-file", "m.evl")
     assert "Stopped after 300 rows" in output
     assert everlearn.load("m.evl").n_samples_seen_ == 300

@@ -271,11 +271,11 @@ def test_a_deleted_model_ends_its_stream(start_service):
 
 
 def test_a_run_written_by_another_program_is_shown(client, state, X):
-    from everlearn.streams.session import Learner
+    from everlearn.streams.session import Session
     from everlearn.streams.store.store import Store
 
     with Store(state) as store:
-        learner = Learner(everlearn.IncrementalGaussianMixture(), store=store, name="run", columns=NAMES)
+        learner = Session(everlearn.IncrementalGaussianMixture(), store=store, name="run", columns=NAMES)
         for start in range(0, 1200, 400):
             learner.learn(X[start : start + 400])
             learner.commit(position={"rows": start + 400})
@@ -290,11 +290,11 @@ def test_a_run_written_by_another_program_is_shown(client, state, X):
 
 
 def written(state, name, model, X, y):
-    from everlearn.streams.session import Learner
+    from everlearn.streams.session import Session
     from everlearn.streams.store.store import Store
 
     with Store(state) as store:
-        learner = Learner(model, store=store, name=name, columns=["a", "b"])
+        learner = Session(model, store=store, name=name, columns=["a", "b"])
         learner.learn(X, y)
         learner.commit(position={"rows": len(X)})
         return store.load(name)

@@ -10,7 +10,7 @@ import pytest
 from everlearn import IncrementalGaussianMixture
 from everlearn.service.repository import Desk
 from everlearn.service.settings import Limits
-from everlearn.streams.session import Learner
+from everlearn.streams.session import Session
 from everlearn.streams.store.store import Store
 from service_tools import as_json, learned
 
@@ -64,7 +64,7 @@ def test_a_full_disk_refuses_rows_and_says_so(client, monkeypatch):
 
 
 def test_a_batch_that_cannot_be_learned_is_left_out(client, monkeypatch):
-    learn = Learner.learn
+    learn = Session.learn
 
     def fragile(self, X, y=None):
         if (X == 13.0).any():
@@ -72,7 +72,7 @@ def test_a_batch_that_cannot_be_learned_is_left_out(client, monkeypatch):
         return learn(self, X, y)
 
     client.put("/models/a", json={"columns": ["u"]})
-    monkeypatch.setattr(Learner, "learn", fragile)
+    monkeypatch.setattr(Session, "learn", fragile)
     for value in (1.0, 13.0, 2.0):
         client.post("/models/a/learn", json={"rows": [[value]] * 4})
     summary = learned(client, "a")
@@ -131,14 +131,14 @@ def test_many_models_need_few_learners_and_copies(desk):
 def test_answers_come_while_a_step_is_slow(client, monkeypatch):
     client.post("/models/a/learn", json={"rows": as_json(np.random.default_rng(0).normal(size=(300, 2)))})
     learned(client, "a")
-    begun, go_on, learn = threading.Event(), threading.Event(), Learner.learn
+    begun, go_on, learn = threading.Event(), threading.Event(), Session.learn
 
     def slow(self, X, y=None):
         begun.set()
         assert go_on.wait(120)
         return learn(self, X, y)
 
-    monkeypatch.setattr(Learner, "learn", slow)
+    monkeypatch.setattr(Session, "learn", slow)
     client.post("/models/a/learn", json={"rows": [[1.0, 2.0]]})
     assert begun.wait(120)
     assert client.post("/models/a/score", json={"rows": [[1.0, 2.0]]}).status_code == 200

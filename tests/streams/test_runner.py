@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
+from everlearn import IncrementalGaussianMixture
 from everlearn.errors import InputError, SourceLostError
-from everlearn.streams import runner as runners
-from everlearn.streams.outputs import Outputs
+from everlearn.persistence.model_file import dumps
+from everlearn.streams import backoff
 from everlearn.streams.runner import Runner
-from everlearn.streams.session import Learner
+from everlearn.streams.session import Session
+from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.schema import Columns
-from everlearn.streams.sources.source import Batch, IteratorSource, Source
+from everlearn.streams.sources.source import IteratorSource, Source
 from everlearn.streams.store.records import BadRow
 from everlearn.streams.store.store import Store
 
@@ -34,15 +35,15 @@ def store(tmp_path):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(runners, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(backoff, "_FIRST_WAIT", 0.01)
 
 
 def source(**options):
     return IteratorSource(lambda: np.split(X, range(100, 1200, 100)), **options)
 
 
-def learner(store, name="model"):
-    return Learner(IncrementalGaussianMixture(), store=store, name=name, columns=["a", "b"])
+def session(store, name="model"):
+    return Session(IncrementalGaussianMixture(), store=store, name=name, columns=["a", "b"])
 
 
 class Troubled(Source):
@@ -68,27 +69,27 @@ class Troubled(Source):
 
 
 def reference(store):
-    Runner(source(), learner(store, "reference")).run()
+    Runner(source(), session(store, "reference")).run()
     return store.model_bytes("reference")
 
 
 def test_a_source_is_learned_to_its_end(store):
-    run = Runner(source(), learner(store))
+    run = Runner(source(), session(store))
     run.run()
     model = IncrementalGaussianMixture()
     for part in np.split(X, range(100, 1200, 100)):
         model.partial_fit(part)
     np.testing.assert_array_equal(store.load("model").score_samples(X), model.score_samples(X))
     assert run.n_learned == store.totals("model")["rows"] == 1200
-    assert store.position("model") == {"source": {"row": 1200}, "skip": 0, "sinks": {}}
+    assert store.position("model") == {"source": {"row": 1200}, "skip": 0, "outputs": {}}
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=6))
 def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):
     with Store(tmp_path_factory.mktemp("runs") / "run.db") as store:
         for n in pieces:
-            Runner(source(), learner(store), n_rows=n).run()
-        Runner(source(), learner(store)).run()
+            Runner(source(), session(store), n_rows=n).run()
+        Runner(source(), session(store)).run()
         model = store.load("model")
         whole = IncrementalGaussianMixture().partial_fit(X)
         assert model.n_samples_seen_ == store.totals("model")["rows"] == 1200
@@ -97,14 +98,14 @@ def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):
 
 def test_a_lost_source_is_waited_for(store):
     said = []
-    run = Runner(Troubled(lost=[0, 50, 700, 710]), learner(store), say=said.append)
+    run = Runner(Troubled(lost=[0, 50, 700, 710]), session(store), say=said.append)
     run.run()
     assert run.n_learned == 1200
     kinds = [event.kind for event in store.events("model") if event.kind.startswith("source")]
     assert kinds == ["source lost", "source back"] * 4
     assert len(said) == len(kinds)
     assert "Waiting" in said[0]
-    whole = Learner(IncrementalGaussianMixture(), store=store, name="whole")
+    whole = Session(IncrementalGaussianMixture(), store=store, name="whole")
     Runner(Troubled(), whole).run()
     np.testing.assert_array_equal(store.load("model").score_samples(X), whole.model.score_samples(X))
 
@@ -116,7 +117,7 @@ def test_patience_ends(store):
 
     started = time.monotonic()
     with pytest.raises(SourceLostError, match="gone for good"):
-        Runner(Gone(), learner(store), patience=0.2).run()
+        Runner(Gone(), session(store), patience=0.2).run()
     assert time.monotonic() - started < 5
     assert store.events("model")[-1].kind == "source lost"
 
@@ -131,30 +132,30 @@ def test_a_full_disk_is_waited_for(store, monkeypatch):
         return commit(*arguments, **options)
 
     monkeypatch.setattr(store, "commit", full)
-    Runner(source(), learner(store), commit_seconds=0.0, say=said.append).run()
+    Runner(source(), session(store), commit_seconds=0.0, say=said.append).run()
     assert store.totals("model")["rows"] == 1200
     assert "No space left" in said[0]
     assert any(event.kind == "waiting for the disk" for event in store.events("model"))
     failures[0] = 10**9
     with pytest.raises(OSError, match="No space left"):
-        Runner(source(), Learner(IncrementalGaussianMixture(), store=store, name="other"), patience=0.1).run()
+        Runner(source(), Session(IncrementalGaussianMixture(), store=store, name="other"), patience=0.1).run()
 
 
 def test_bad_rows_are_kept_and_never_stop_a_run_unless_it_is_strict(store):
-    run = Runner(Troubled(bad=[20, 400]), learner(store))
+    run = Runner(Troubled(bad=[20, 400]), session(store))
     run.run()
     assert run.n_bad == store.totals("model")["bad rows"] == 2
     assert [row.place for row in store.bad_rows("model")] == ["row 20", "row 400"]
     with pytest.raises(InputError, match=r"row 20: text: '\?'\. Without --strict"):
-        Runner(Troubled(bad=[20, 400]), learner(store, "strict"), strict=True).run()
+        Runner(Troubled(bad=[20, 400]), session(store, "strict"), strict=True).run()
 
 
 def test_a_stopped_run_commits_what_it_learned(store):
-    run = Runner(source(), learner(store))
+    run = Runner(source(), session(store))
     run.watch = lambda batch, seen: run.stop.set() if run.n_learned >= 300 else None
     run.run()
     assert store.load("model").n_samples_seen_ == 300
-    Runner(source(), learner(store)).run()
+    Runner(source(), session(store)).run()
     assert store.model_bytes("model") == reference(store)
 
 
@@ -165,9 +166,9 @@ def test_a_live_source_commits_when_nothing_comes(store):
         yield X[:100]
         quiet.wait(5)
 
-    run = Runner(IteratorSource(batches, names=["a", "b"]), learner(store), commit_seconds=3600)
+    run = Runner(IteratorSource(batches, names=["a", "b"]), session(store), commit_seconds=3600)
 
-    def watch(batch, foresight):
+    def watch(batch, result):
         if batch is None and store.entry("model"):
             seen.append(store.entry("model").n_rows)
             quiet.set()
@@ -180,73 +181,38 @@ def test_a_live_source_commits_when_nothing_comes(store):
 def test_sources_that_cannot_be_read_again_are_committed_batch_by_batch_and_acknowledged(store):
     troubled = Troubled()
     troubled.replayable = False
-    Runner(troubled, learner(store), commit_seconds=3600).run()
+    Runner(troubled, session(store), commit_seconds=3600).run()
     assert troubled.acknowledged == [*range(10, 1201, 10), 1200]
 
 
-def outputs_of(tmp_path, learner, ending):
-    addresses = {kind: str(tmp_path / f"{kind}{ending}") for kind in ("scores", "imputations", "changes", "novelties")}
-    positions = (learner.position or {}).get("sinks")
-    return Outputs(addresses, ["a", "b"], learner.model, resumable=True, positions=positions)
+def test_stop_is_a_parameter(store):
+    stop = threading.Event()
+    run = Runner(source(), session(store), stop=stop, watch=lambda batch, result: stop.set())
+    run.run()
+    assert run.n_learned == store.entry("model").n_rows == 100
 
 
-def test_outputs_tell_what_was_seen(store, tmp_path):
-    seen = []
-    run = learner(store)
-    outputs = outputs_of(tmp_path, run, ".csv")
-    Runner(source(), run, outputs=outputs, watch=lambda batch, foresight: seen.append(foresight)).run()
-    outputs.close()
-    scores = np.genfromtxt(tmp_path / "scores.csv", delimiter=",", names=True, dtype=None, encoding=None)
-    np.testing.assert_array_equal(scores["row"], np.arange(1200))
-    np.testing.assert_array_equal(scores["log_density"], np.concatenate([f.log_density for f in seen]))
-    novel = np.concatenate([f.novel for f in seen])
-    np.testing.assert_array_equal(scores["novel"], novel)
-    filled = np.genfromtxt(tmp_path / "imputations.csv", delimiter=",", names=True)
-    assert np.isfinite(filled["a"]).all()
-    known = ~np.isnan(X[:, 0])
-    np.testing.assert_array_equal(filled["a"][known], X[known, 0])
-    novelties = np.genfromtxt(tmp_path / "novelties.csv", delimiter=",", names=True)
-    assert 900 in novelties["row"]
-    np.testing.assert_array_equal(novelties["row"], np.flatnonzero(novel))
-    changes = (tmp_path / "changes.csv").read_text().splitlines()[1:]
-    assert [int(line.split(",")[0]) for line in changes] == [row for f in seen for row in f.changes]
+def test_a_run_without_a_store_gives_the_same_model_and_serialises_nothing(store, monkeypatch):
+    kept = session(store)
+    Runner(source(), kept).run()
+    monkeypatch.setattr("everlearn.streams.store.store.dumps", None)
+    free = Session(IncrementalGaussianMixture(), columns=["a", "b"])
+    Runner(source(), free).run()
+    assert dumps(free.model) == store.model_bytes("model")
+    assert free.store.totals("model") == store.totals("model")
+    assert [e.row for e in free.store.latest_events("model")] == [e.row for e in store.latest_events("model")]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
-def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, ending):
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "parts").mkdir()
-    whole = learner(store, "whole")
-    outputs = outputs_of(tmp_path / "whole", whole, ending)
-    Runner(source(), whole, outputs=outputs).run()
-    for n in (130, 500, None):
-        run = learner(store, "parts")
-        outputs = outputs_of(tmp_path / "parts", run, ending)
-        Runner(source(), run, outputs=outputs, n_rows=n).run()
-        doomed = Batch(X[:50], None, [], {})
-        outputs.write(doomed, run.monitor.learn(doomed.X), run.model)  # what a crash before the commit leaves
-        outputs.flush()
-        outputs.close()
-    run = learner(store, "parts")
-    outputs_of(tmp_path / "parts", run, ending).flush()
-    for kind in ("scores", "novelties", "changes", "imputations"):
-        found, expected = (_records(tmp_path / folder / f"{kind}{ending}") for folder in ("parts", "whole"))
-        assert len(found) == len(expected), kind
-        assert [record[0] for record in found] == [record[0] for record in expected]
+def test_notes_of_a_source_are_said_and_kept(store):
+    class Replaced(Troubled):
+        def batches(self, position=None):
+            yield Batch(X[:10], position={"row": 10})
+            yield Batch(X[:0], notes=["the file was replaced."])
+            yield Batch(X[10:20], position={"row": 20})
 
-
-def _records(path):
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        files = sorted(path.glob("part-*.parquet"))
-        return [tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist()]
-    lines = path.read_text().splitlines()
-    if path.suffix == ".jsonl":
-        return [line.split(",") for line in lines]
-    return [line.split(",") for line in lines]
-
-
-def test_a_model_without_gaps_to_fill_says_so(tmp_path):
-    with pytest.raises(InputError, match="cannot fill gaps"):
-        Outputs({"imputations": str(tmp_path / "x.csv")}, ["a"], IncrementalGaussianMixtureClassifier())
+    said = []
+    run = Runner(Replaced(), session(store), say=said.append)
+    run.run()
+    assert said == ["the file was replaced."]
+    assert store.events("model", kinds=["source changed"])[0].details == {"reason": "the file was replaced."}
+    assert (run.n_learned, store.position("model")["source"]) == (20, {"row": 20})

@@ -1,12 +1,18 @@
-"""A learner and its store: a step is committed whole, and learning goes on where it was."""
+"""A session and its store: a step is committed whole, and learning goes on where it was."""
+
+import sqlite3
+import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
-from everlearn.errors import InputError
-from everlearn.streams import session as learners
-from everlearn.streams.session import Learner
+from everlearn.errors import InputError, StateFileError
+from everlearn.streams import session as sessions
+from everlearn.streams.session import Session
+from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.records import BadRow
 from everlearn.streams.store.store import Store
 
@@ -23,12 +29,12 @@ def store(tmp_path):
 
 
 def test_interrupted_learning_is_the_same_learning(store):
-    whole = Learner(IncrementalGaussianMixture(), store=store, name="whole", columns=["a", "b"])
+    whole = Session(IncrementalGaussianMixture(), store=store, name="whole", columns=["a", "b"])
     for start in range(0, 2000, 250):
         whole.learn(X[start : start + 250])
     whole.commit(position={"row": 2000})
     for start in range(0, 2000, 250):
-        parts = Learner(IncrementalGaussianMixture(), store=store, name="parts", columns=["a", "b"])
+        parts = Session(IncrementalGaussianMixture(), store=store, name="parts", columns=["a", "b"])
         assert parts.resumed == (start > 0)
         assert parts.position == ({"row": start} if start else None)
         parts.learn(X[start : start + 250])
@@ -41,16 +47,15 @@ def test_interrupted_learning_is_the_same_learning(store):
     assert list(store.load("parts").feature_names_in_) == ["a", "b"]
 
 
-def test_what_happened_is_written_once(store, monkeypatch):
-    monkeypatch.setattr(learners, "_INTERVAL_SECONDS", 1e9)
-    learner = Learner(IncrementalGaussianMixture(), store=store)
-    seen = [learner.learn(X[:1200]), learner.learn(X[1200:])]
-    learner.leave_out([BadRow("x.csv:3", "text")] * 3)
-    learner.note("started", source="x.csv")
-    learner.commit()
-    learner.commit()
-    novel = np.flatnonzero(np.concatenate([s.novel for s in seen]))
-    assert [e.row for e in store.events("model", kinds=["novelty"])] == novel.tolist()
+def test_what_happened_is_written_once(store):
+    session = Session(IncrementalGaussianMixture(), store=store)
+    seen = [session.learn(X[:1200]), session.learn(X[1200:])]
+    session.leave_out([BadRow("x.csv:3", "text")] * 3)
+    session.note("started", source="x.csv")
+    session.commit()
+    session.commit()
+    novel = [(e.row, e.value) for s in seen for e in s.events if e.kind == "novelty"]
+    assert [(e.row, e.value) for e in store.events("model", kinds=["novelty"])] == novel
     assert [e.row for e in store.events("model", kinds=["change"])] == [row for s in seen for row in s.changes]
     assert store.events("model", kinds=["started"])[0].details == {"source": "x.csv"}
     (interval,) = store.history("model", limit=1)
@@ -58,50 +63,50 @@ def test_what_happened_is_written_once(store, monkeypatch):
     assert interval[:2] == (2000, 2000)
     assert interval.log_likelihood == pytest.approx(np.nanmean(density))
     assert interval.n_components >= 1
-    assert interval.memory == pytest.approx(2000)
+    assert store.history("model")[-1].memory == pytest.approx(2000)
     totals = store.totals("model")
     assert totals["rows"] == 2000
     assert (totals["novelty"], totals["bad: text"], totals["bad rows"]) == (len(novel), 3, 3)
 
 
 def test_a_failed_commit_is_made_good_by_the_next(store, monkeypatch):
-    learner = Learner(OnlinePPCA(1), store=store)
-    learner.learn(X)
+    session = Session(OnlinePPCA(1), store=store)
+    session.learn(X)
     monkeypatch.setattr(store, "commit", lambda *a, **k: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(OSError, match="full"):
-        learner.commit(position={"row": 2000})
+        session.commit(position={"row": 2000})
     monkeypatch.undo()
-    learner.commit(position={"row": 2000})
+    session.commit(position={"row": 2000})
     assert store.totals("model")["rows"] == 2000
     assert store.position("model") == {"row": 2000}
 
 
 def test_floods_are_counted_and_not_kept(store, monkeypatch):
-    monkeypatch.setattr(learners, "NOVELTIES_KEPT", 5)
-    monkeypatch.setattr(learners, "BAD_ROWS_KEPT", 7)
-    learner = Learner(IncrementalGaussianMixture(), store=store)
-    learner.learn(X[:1000])
+    monkeypatch.setattr(sessions, "NOVELTIES_KEPT", 5)
+    monkeypatch.setattr(sessions, "BAD_ROWS_KEPT", 7)
+    session = Session(IncrementalGaussianMixture(), store=store)
+    session.learn(X[:1000])
     for _ in range(3):
-        learner.learn(np.linspace(100, 1e6, 50)[:, None] * [1.0, -1.0])
-        learner.leave_out([BadRow("1", "text")] * 3)
-    learner.commit()
+        session.learn(np.linspace(100, 1e6, 50)[:, None] * [1.0, -1.0])
+        session.leave_out([BadRow("1", "text")] * 3)
+    session.commit()
     assert len(store.events("model", kinds=["novelty"])) == 5
-    assert store.totals("model")["novelty"] == learner.monitor.n_novel > 20
+    assert store.totals("model")["novelty"] == session.monitor.n_novel > 20
     assert len(store.bad_rows("model")) == 7
     assert store.totals("model")["bad: text"] == 9
 
 
 def test_another_model_under_the_name_is_refused(store):
-    Learner(OnlinePPCA(1), store=store, columns=["a", "b"]).learn(X)
-    learner = Learner(OnlinePPCA(1), store=store, columns=["a", "b"])
-    learner.learn(X)
-    learner.commit()
+    Session(OnlinePPCA(1), store=store, columns=["a", "b"]).learn(X)
+    session = Session(OnlinePPCA(1), store=store, columns=["a", "b"])
+    session.learn(X)
+    session.commit()
     with pytest.raises(InputError, match="is of the kind OnlinePPCA, not IncrementalGaussianMixture"):
-        Learner(IncrementalGaussianMixture(), store=store)
+        Session(IncrementalGaussianMixture(), store=store)
     with pytest.raises(InputError, match="was made with n_components=1, not 2"):
-        Learner(OnlinePPCA(2), store=store)
+        Session(OnlinePPCA(2), store=store)
     with pytest.raises(InputError, match="has the columns a, b; the stream has b, c"):
-        Learner(OnlinePPCA(1), store=store, columns=["b", "c"])
+        Session(OnlinePPCA(1), store=store, columns=["b", "c"])
 
 
 def test_components_are_not_counted_all_the_time(store):
@@ -116,21 +121,76 @@ def test_components_are_not_counted_all_the_time(store):
             Slow.asked += 1
             return sum(1 for _ in range(100_000)) // 10_000
 
-    learner = Learner(IncrementalGaussianMixture(), store=store)
-    learner.model = Slow()
+    session = Session(IncrementalGaussianMixture(), store=store)
+    session.model = Slow()
+    started = time.monotonic()
     for _ in range(1000):
-        assert learner.n_components() == 10
-    assert Slow.asked <= 2
+        assert session.n_components() == 10
+    assert Slow.asked <= 2 + 25 * (time.monotonic() - started)
+    asked = Slow.asked
+    session.n_components(fresh=True)
+    assert Slow.asked == asked + 1
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=12), st.integers(0, 3))
+def test_the_history_has_the_same_grain_whatever_the_batches_and_commits(sizes, commit_every):
+    """Each interval holds a hundred rows, but for the last."""
+    store = MemoryStore()
+    session = Session(OnlinePPCA(1), store=store)
+    rows = np.resize(X, (sum(sizes), 2))
+    times = 1e9 + np.arange(len(rows), dtype=float)
+    first = 0
+    for i, n in enumerate(sizes):
+        session.learn(rows[first : first + n], times=times[first : first + n])
+        first += n
+        if commit_every and i % commit_every == 0:
+            session.commit()
+    session.commit()
+    history = store.history("model")
+    ends = [*range(100, first, 100), first]
+    assert [point.end_row for point in history] == ends
+    assert [point.stream_time for point in history] == [times[end - 1] for end in ends]
+    assert sum(point.n_rows for point in history) == first
+
+
+def test_gaps_in_time_are_events_with_the_time_of_the_row_behind_them(store):
+    times = 1.7e9 + np.arange(2000.0)
+    times[700:] += 180.0
+    session = Session(IncrementalGaussianMixture(), store=store)
+    for start, stop in ((0, 500), (500, 650), (650, 1300), (1300, 2000)):
+        session.learn(X[start:stop], times=times[start:stop])
+        session.commit()
+        session = Session(IncrementalGaussianMixture(), store=store)
+    (gap,) = store.events("model", kinds=["time gap"])
+    assert (gap.row, gap.value, gap.stream_time) == (700, 181.0, times[700])
+    for event in store.events("model", kinds=["novelty", "change"]):
+        assert event.stream_time == times[event.row]
+
+
+@pytest.mark.parametrize(
+    "memory",
+    ["[1]", "7", '"x"', '{"a": 1}', '{"counts": [1, 2]}', '{"counts": ["a", 0, 0]}',
+     '{"counts": [1, 0, 0], "gaps": [1e400], "recent": [], "first_unreported": 0, "detector": [], "times": [null]}',
+     '{"counts": [-1, 0, 0], "gaps": [0, 0], "recent": [], "first_unreported": 0, "detector": [0], "times": []}'],
+)  # fmt: skip
+def test_edited_memories_are_refused_in_our_own_words(store, memory):
+    session = Session(OnlinePPCA(1), store=store)
+    session.learn(X)
+    session.commit()
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE model SET memory = ?", (memory,))
+    with pytest.raises(StateFileError, match="edited or damaged"):
+        Session(OnlinePPCA(1), store=store)
 
 
 def test_rows_that_were_not_scored_have_no_weight_in_the_history(tmp_path):
     """A model that warms up in the middle of the first interval scores few of its rows."""
     rows, seen = np.random.default_rng(1).normal(size=(400, 2)), []
     with Store(tmp_path / "run.db") as store:
-        learner = Learner(IncrementalGaussianMixture(), store=store)
+        session = Session(IncrementalGaussianMixture(), store=store)
         for part in np.split(rows, 4):
-            seen.append(learner.learn(part).log_density)
-            learner.commit()
+            seen.append(session.learn(part).log_density)
+            session.commit()
         (whole,) = store.history("model", limit=1)
     scored = np.concatenate(seen)
     scored = scored[~np.isnan(scored)]

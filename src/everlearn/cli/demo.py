@@ -9,8 +9,9 @@ from rich.console import Console
 from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
 from everlearn.reporting.demo_report import DemoReport
 from everlearn.reporting.tables import Table, number
-from everlearn.streams.prequential import Foresight
-from everlearn.streams.sources.source import Batch, IteratorSource
+from everlearn.streams.prequential import PrequentialResult
+from everlearn.streams.sources.parsing import Batch
+from everlearn.streams.sources.source import IteratorSource
 
 ROWS = 20_000
 _BATCH_ROWS = 100
@@ -46,12 +47,12 @@ class Observer:
         self._held: DemoBatch = next(self._stream)
         self._first = 0
 
-    def add(self, batch: Batch, seen: Foresight, model: Any) -> None:
+    def add(self, batch: Batch, result: PrequentialResult, model: Any) -> None:
         """Take a batch that the model has just learned."""
-        first = model.n_samples_seen_ - len(batch.X)
+        first = result.first_row
         if not self._report.n_rows:
             self._report.n_rows = first
-        self._report.add(self._truth(first, first + len(batch.X)), seen)
+        self._report.add(self._truth(first, first + len(batch.X)), result)
 
     def _truth(self, start: int, stop: int) -> DemoBatch:
         while self._first + len(self._held.X) < stop:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from everlearn.streams.session import Learner
+from everlearn.streams.session import Session
 from everlearn.streams.sources.source import Source
 
 _REFRESH_SECONDS = 0.5
@@ -20,7 +20,7 @@ class Display:
 
     Parameters
     ----------
-    learner : Learner
+    session : Session
         What learns.
     source : Source
         What is read.
@@ -28,12 +28,12 @@ class Display:
         Where it is shown.
     """
 
-    def __init__(self, learner: Learner, source: Source, console: Console) -> None:
-        self._learner = learner
+    def __init__(self, session: Session, source: Source, console: Console) -> None:
+        self._session = session
         self._source = source
         columns = (BarColumn(30), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console)
-        self._first_row = learner.monitor.n_rows
+        self._first_row = session.monitor.n_rows
         self._started = self._shown = time.perf_counter()
 
     def __enter__(self) -> Self:
@@ -43,9 +43,9 @@ class Display:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._learner.monitor.n_rows:
-            self._show()
-            done = self._learner.monitor.n_rows
+        if self._session.monitor.n_rows:
+            self._show(fresh=True)
+            done = self._session.monitor.n_rows
             self._progress.update(self._task, completed=done, total=done)
         self._progress.stop()
 
@@ -58,15 +58,15 @@ class Display:
         if time.perf_counter() - self._shown > _REFRESH_SECONDS:
             self._show()
 
-    def _show(self) -> None:
+    def _show(self, *, fresh: bool = False) -> None:
         self._shown = time.perf_counter()
-        values: dict[str, Any] = {"state": self._state()}
+        values: dict[str, Any] = {"state": self._state(self._session.n_components(fresh=fresh))}
         if (found := self._source.progress()) is not None:
             values["completed"], values["total"] = found
         self._progress.update(self._task, **values)
 
-    def _state(self) -> str:
-        monitor, components = self._learner.monitor, self._learner.n_components()
+    def _state(self, components: float) -> str:
+        monitor = self._session.monitor
         rate = (monitor.n_rows - self._first_row) / (self._shown - self._started)
         parts = [f"{monitor.n_rows:,} rows", f"{rate:,.0f}/s"]
         if components == components:

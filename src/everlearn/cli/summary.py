@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from rich.markup import escape
 from everlearn.reporting.tables import Table, number
 
 if TYPE_CHECKING:
-    from everlearn.streams.session import Learner
+    from everlearn.streams.session import Session
 
 _SHOWN_COMPONENTS = 6
 _SHOWN_COLUMNS = 6
@@ -22,23 +23,23 @@ _SHOWN_NAMES = 20
 Array = NDArray[np.float64]
 
 
-def show_bad_rows(learner: Learner, console: Console) -> None:
+def show_bad_rows(session: Session, console: Console) -> None:
     """Say how many rows were left out over the whole run, and where to find them."""
-    counts = {what: n for what, n in learner.store.totals(learner.name).items() if what.startswith("bad: ")}
+    counts = {what: n for what, n in session.store.totals(session.name).items() if what.startswith("bad: ")}
     if not counts:
         return
     first: dict[str, str] = {}
-    for row in learner.store.bad_rows(learner.name, limit=10_000):
+    for row in session.store.bad_rows(session.name, limit=10_000):
         first.setdefault(f"bad: {row.reason}", row.place)
     for what, n in counts.items():
         where = f" (first at {escape(first[what])})" if what in first else ""
         console.print(f"[yellow]Rows left out: {n:,} with {escape(what[5:])}{where}.[/]", soft_wrap=True)
 
 
-def show_summary(learner: Learner, console: Console) -> None:
+def show_summary(session: Session, console: Console) -> None:
     """The columns as the model knows them, and its parts."""
-    model, monitor = learner.model, learner.monitor
-    names = learner.columns or [f"column{i}" for i in range(model.n_features_in_)]
+    model, monitor = session.model, session.monitor
+    names = session.columns or [f"column{i}" for i in range(model.n_features_in_)]
     moments = moments_of(model)
     rows = []
     for i, (name, n_gaps) in enumerate(itertools.islice(zip(names, monitor.n_gaps, strict=True), _SHOWN_NAMES)):
@@ -81,17 +82,17 @@ def show_parts(model: Any, names: list[str], console: Console) -> None:
     table.show(console)
 
 
-def suggest(asked: Any, learner: Learner, console: Console) -> None:
+def suggest(asked: Any, session: Session, console: Console) -> None:
     """Say what to try next."""
     lines = []
     if asked.model_file is None:
         lines.append("add [bold]--model-file machine.evl[/] to keep what was learned")
     else:
-        lines += _questions(escape(asked.model_file), learner)
+        lines += _questions(asked.model_file, session)
     if asked.report is None:
         lines.append("add [bold]--report machine.html[/] for pictures of the run")
     if asked.state is not None:
-        lines.append(f"[bold]everlearn serve --state {escape(asked.state)}[/] for the live page")
+        lines.append(f"[bold]everlearn serve --state {escape(shlex.quote(asked.state))}[/] for the live page")
     if asked.demo:
         lines.append("[bold]everlearn learn --demo --seed 7[/] for another machine")
         lines.append("[bold]everlearn learn FILE.csv --model-file FILE.evl[/] for your own")
@@ -100,11 +101,12 @@ def suggest(asked: Any, learner: Learner, console: Console) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _questions(model_file: str, learner: Learner) -> list[str]:
-    lines = [f"[bold]everlearn show {model_file}[/]"]
-    names = learner.columns or []
-    moments = moments_of(learner.model)
-    if len(names) > 1 and moments is not None and hasattr(learner.model, "condition"):
-        given = f"{escape(names[0])}={number(moments[0][0])}"
-        lines.append(f"[bold]everlearn ask {model_file} --given {given} --predict {escape(names[1])}[/]")
+def _questions(model_file: str, session: Session) -> list[str]:
+    lines = [f"[bold]{escape(f'everlearn show {shlex.quote(model_file)}')}[/]"]
+    names = session.columns or []
+    moments = moments_of(session.model)
+    if len(names) > 1 and moments is not None and hasattr(session.model, "condition"):
+        given = shlex.quote(f"{names[0]}={number(moments[0][0])}")
+        question = f"everlearn ask {shlex.quote(model_file)} --given {given} --predict {shlex.quote(names[1])}"
+        lines.append(f"[bold]{escape(question)}[/]")
     return lines

@@ -13,18 +13,11 @@ from sklearn.base import clone
 
 from everlearn.base.estimator import StreamEstimator
 from everlearn.distributed.engines import Leaf, Watch, connected, run_dask, run_joblib
-from everlearn.distributed.partitions import (
-    FilePartition,
-    check_columns,
-    contents_of,
-    find_files,
-    heads_of,
-    partitions_of,
-)
+from everlearn.distributed.partitions import FilePartition, contents_of, file_partitions
 from everlearn.distributed.report import PartitionRecord, Report
 from everlearn.distributed.worker import Job, learn_file, learn_table
 from everlearn.errors import ClusterError, InputError, MergeError, require
-from everlearn.streams.sources.schema import Columns, choose
+from everlearn.streams.sources.schema import Choice, Columns, choose
 
 FAN_IN = 16
 
@@ -60,8 +53,9 @@ def fit(
     estimator : StreamEstimator
         Which model to learn; it does not change, and what it has learned is not used.
     source : path-like, sequence of path-likes, or Dask collection
-        Parquet or CSV files: a file, a folder, a pattern such as ``"day-*.parquet"``, or several of these, which every
-        worker must see under the same path. Or a Dask data frame or array.
+        Files as `everlearn learn` reads them (CSV, JSON lines, Parquet, Arrow; also compressed): a file, a folder, a
+        pattern such as ``"day-*.parquet"``, or several of these, which every worker must see under the same path. Or a
+        Dask data frame or array.
     engine : {"processes"}, str, distributed.Client or Cluster, default="processes"
         Local processes; the address of a Dask scheduler, such as ``"tcp://host:8786"``; a Dask client or cluster; or
         the name of another joblib backend, such as ``"threading"`` or ``"ray"`` once it is registered.
@@ -122,7 +116,7 @@ def fit(
     if hasattr(source, "__dask_graph__"):
         chosen, parts = _collection_parts(source, columns, target)
     else:
-        chosen, parts = _file_parts(source, columns, target, partition_rows)
+        chosen, parts = file_partitions(source, Choice(columns, target, time=""), partition_rows)
     job = Job(_seeded(estimator), chosen, batch_rows, retries)
     with _bar(len(parts), progress) as watch, _merge_errors_explained():
         if isinstance(engine, str) and "://" not in engine:
@@ -145,23 +139,11 @@ class TablePartition(NamedTuple):
     table: Any
 
 
-def _file_parts(
-    source: Any, columns: Sequence[str] | None, target: str | None, partition_rows: int
-) -> tuple[Columns, list[FilePartition]]:
-    """Columns and partitions of files, all of which are opened once to see that they fit each other."""
-    files = find_files(source)
-    heads = heads_of(files)
-    chosen = choose(files[0], heads[0].columns, columns, target)
-    for path, head in zip(files, heads, strict=True):
-        check_columns(path, head.columns, chosen, all_of_them=columns is None)
-    return chosen, partitions_of(files, heads, partition_rows)
-
-
 def _collection_parts(
     source: Any, columns: Sequence[str] | None, target: str | None
 ) -> tuple[Columns, list[TablePartition]]:
     if hasattr(source, "dtypes"):
-        chosen, tables = choose("The data frame", contents_of(source), columns, target), source.to_delayed()
+        chosen, tables = choose("The data frame", contents_of(source), Choice(columns, target)), source.to_delayed()
     else:
         chosen, tables = _array_columns(source, columns, target), source.to_delayed().ravel()
     return chosen, [TablePartition(f"partition {i}", table) for i, table in enumerate(tables)]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from everlearn.distributed.tables import SUFFIXES, Head, head_of, kind_of
 from everlearn.errors import InputError
-from everlearn.streams.sources.schema import Columns
+from everlearn.streams.sources.arrow_files import TableFile
+from everlearn.streams.sources.files import open_file
+from everlearn.streams.sources.schema import Choice, Columns, NoRowsError, choose
+
+# Which files of a folder are read; a file that is named or matches a pattern is recognised by its first bytes.
+SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".tsv", ".jsonl", ".ndjson")
+_COMPRESSIONS = ("", ".gz", ".bz2", ".xz")
+_NO_NUMBERS = ("text", "times", "lists")
 
 
 class FilePartition(NamedTuple):
@@ -48,35 +54,58 @@ def find_files(source: Any) -> list[str]:
 def _files_of(item: str) -> list[str]:
     if os.path.isdir(item):
         inside = glob.glob(os.path.join(glob.escape(item), "**"), recursive=True)
-        found = sorted(path for path in inside if os.path.isfile(path) and kind_of(path))
+        endings = tuple(suffix + packed for suffix in SUFFIXES for packed in _COMPRESSIONS)
+        found = sorted(path for path in inside if os.path.isfile(path) and path.lower().endswith(endings))
         what = f"The folder {item} holds no file that ends in {', '.join(SUFFIXES)}."
     else:
         found = sorted(glob.glob(item, recursive=True)) if glob.has_magic(item) else [item]
         what = f"No file matches {item!r}."
     if not found:
         raise InputError(what)
-    for path in found:
-        _check_file(path)
     return found
 
 
-def _check_file(path: str) -> None:
-    if not os.path.isfile(path):
-        raise InputError(f"There is no file {path}.")
-    if kind_of(path) is None:
-        raise InputError(f"The format of {path} is not known: its name must end in {', '.join(SUFFIXES)}.")
+class Head(NamedTuple):
+    """What a file says about itself: what each column holds (empty without rows), and the rows of its row groups."""
+
+    kinds: dict[str, str]
+    row_groups: tuple[int, ...]
 
 
-def partitions_of(files: Sequence[str], heads: Sequence[Head], partition_rows: int) -> list[FilePartition]:
-    """CSV files as they are; Parquet files in runs of row groups of about `partition_rows` rows."""
+def file_partitions(source: Any, choice: Choice, partition_rows: int) -> tuple[Columns, list[FilePartition]]:
+    """Columns and partitions of files, all of which are opened once to see that they fit each other.
+
+    Text files are partitions as they are, Parquet files in runs of row groups of about `partition_rows` rows.
+    """
+    heads = {path: head_of(path) for path in find_files(source)}
+    with_rows = {path: head for path, head in heads.items() if head.kinds}
+    if not with_rows:
+        raise InputError(f"There is no row to learn in {len(heads)} partitions.")
+    first = next(iter(with_rows))
+    chosen = choose(first, with_rows[first].kinds, choice)
+    for path, head in with_rows.items():
+        check_columns(path, head.kinds, chosen, all_of_them=choice.columns is None)
     parts: list[FilePartition] = []
-    for path, head in zip(files, heads, strict=True):
+    for path, head in heads.items():
         runs = list(_runs(head.row_groups, partition_rows))
         if len(runs) > 1:
             parts += [FilePartition(path, run, sum(head.row_groups[i] for i in run)) for run in runs]
         else:
-            parts.append(FilePartition(path, None, sum(head.row_groups) if kind_of(path) == "parquet" else None))
-    return parts
+            rows = sum(head.row_groups) if head.row_groups else None
+            parts.append(FilePartition(path, None, rows if head.kinds else 0))
+    return chosen, parts
+
+
+def head_of(path: str) -> Head:
+    """Columns and row groups of a file; one that cannot be opened is an error before anything is learned."""
+    try:
+        file = open_file(path, Choice(time=""))
+    except NoRowsError:
+        return Head({}, ())
+    except OSError as error:
+        raise InputError(f"The partition {path} cannot be opened: {error}.") from error
+    file.close()
+    return Head(file.kinds, file.row_group_rows() if isinstance(file, TableFile) else ())
 
 
 def _runs(row_groups: tuple[int, ...], partition_rows: int) -> Iterable[tuple[int, ...]]:
@@ -90,17 +119,6 @@ def _runs(row_groups: tuple[int, ...], partition_rows: int) -> Iterable[tuple[in
         rows += n
     if run:
         yield tuple(run)
-
-
-def heads_of(files: Sequence[str]) -> list[Head]:
-    """What each file says about itself; one that cannot be opened is an error before anything is learned."""
-    heads = []
-    for path in files:
-        try:
-            heads.append(head_of(path))
-        except OSError as error:
-            raise InputError(f"The partition {path} cannot be opened: {error}.") from error
-    return heads
 
 
 def contents_of(frame: Any) -> dict[str, str]:
@@ -120,7 +138,7 @@ def check_columns(name: str, found: dict[str, str], chosen: Columns, *, all_of_t
             "Name the columns that all have with columns=."
         )
     for column in chosen.names:
-        if found[column] != "numbers":
+        if found[column] in _NO_NUMBERS:
             raise InputError(f"The column {column!r} of the partition {name} holds {found[column]}, not numbers.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -14,9 +15,10 @@ import numpy as np
 from everlearn.base.estimator import StreamEstimator
 from everlearn.distributed.partitions import FilePartition, check_columns, contents_of
 from everlearn.distributed.report import PartitionRecord
-from everlearn.distributed.tables import Batch, batches_of
 from everlearn.errors import InputError
-from everlearn.streams.sources.schema import Columns
+from everlearn.streams.sources.files import open_file
+from everlearn.streams.sources.parsing import Batch
+from everlearn.streams.sources.schema import Choice, Columns
 
 _FIRST_WAIT = 0.2
 
@@ -62,11 +64,18 @@ def learn_table(job: Job, name: str, table: Any) -> tuple[PartitionRecord, Strea
 def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstimator, int]:
     model = job.estimator.copy()
     rows = 0
-    for X, y in batches:
+    for batch in batches:
+        X = batch.X
+        if batch.bad:
+            bad = batch.bad[0]
+            raise InputError(
+                f"The partition {name} cannot be read: {bad.place} has {bad.reason}: {bad.text[:200]!r}. Repair the "
+                "file, or leave it out by name."
+            )
         if not len(X):
             continue
         try:
-            model.partial_fit(X, y)
+            model.partial_fit(X, batch.y)
         except ValueError as error:
             raise InputError(f"In the partition {name}, batch from row {rows} on: {error}") from error
         if rows == 0 and job.columns.names:
@@ -76,8 +85,19 @@ def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstim
 
 
 def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
-    columns = job.columns
-    return batches_of(partition.path, partition.row_groups, columns.names, columns.target, job.batch_rows)
+    if partition.rows == 0:
+        return
+    choice = Choice(job.columns.names, job.columns.target, time="")
+    with contextlib.closing(
+        open_file(partition.path, choice, row_groups=partition.row_groups, slice_rows=job.batch_rows)
+    ) as file:
+        if file.columns.labels != job.columns.labels:
+            kinds = ("text", "numbers") if job.columns.labels else ("numbers", "text")
+            raise InputError(
+                f"The target {job.columns.target!r} holds {kinds[0]} in the first partition and {kinds[1]} in "
+                f"{partition.name}."
+            )
+        yield from file.batches()
 
 
 def _table_batches(job: Job, table: Any) -> Iterator[Batch]:

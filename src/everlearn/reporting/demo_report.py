@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch
-from everlearn.streams.prequential import Foresight
+from everlearn.streams.prequential import PrequentialResult
 
 _SPAN = 200  # rows at the beginning and the end of a regime that are compared
 _NEW_ROWS = 300  # rows for which a regime counts as new
@@ -80,15 +80,15 @@ class DemoReport:
         self._found = False
         self._kept: list[DemoBatch] = []
 
-    def add(self, batch: DemoBatch, seen: Foresight) -> None:
+    def add(self, batch: DemoBatch, result: PrequentialResult) -> None:
         """Take a batch and what the model said of it before it learned it."""
-        new, late = self._add_regimes(batch, seen), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
+        new, late = self._add_regimes(batch, result), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
         changed = np.zeros(len(batch.X), dtype=bool)
-        changed[[row - self.n_rows for row in seen.changes if row >= self.n_rows]] = True
+        changed[[row - self.n_rows for row in result.changes if row >= self.n_rows]] = True
         switched = np.zeros(len(batch.X), dtype=bool)
         for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
-            switched[i] = self._follow(*row, change=changed[i], novel=seen.novel[i], late=late[i])
-        without_fault = seen.novel & late & (batch.fault == 0)
+            switched[i] = self._follow(*row, change=changed[i], novel=result.novel[i], late=late[i])
+        without_fault = result.novel & late & (batch.fault == 0)
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
         self._kept.append(batch)
@@ -113,7 +113,7 @@ class DemoReport:
             self._found |= novel
         return soon
 
-    def _add_regimes(self, batch: DemoBatch, seen: Foresight) -> NDArray[np.bool_]:
+    def _add_regimes(self, batch: DemoBatch, result: PrequentialResult) -> NDArray[np.bool_]:
         """Count rows by regime; returns which rows are among the first of theirs."""
         new = np.zeros(len(batch.X), dtype=bool)
         for r in np.unique(batch.regime):
@@ -122,7 +122,7 @@ class DemoReport:
                 self._first_row[r] = self.n_rows + int(rows[0])
             new[rows[: max(0, _NEW_ROWS - int(self._regime_rows[r]))]] = True
             self._regime_rows[r] += len(rows)
-            healthy = seen.log_density[rows][(batch.fault[rows] == 0) & ~np.isnan(seen.log_density[rows])]
+            healthy = result.log_density[rows][(batch.fault[rows] == 0) & ~np.isnan(result.log_density[rows])]
             self._first[r] = np.concatenate([self._first[r], healthy])[:_SPAN]
             self._last[r] = np.concatenate([self._last[r], healthy])[-_SPAN:]
         return new

@@ -18,10 +18,11 @@ from everlearn.reporting import figures as pictures
 from everlearn.reporting.assets import asset, plotly_js
 from everlearn.reporting.queries import column_names, is_fitted, mixture_of
 from everlearn.reporting.tables import Table
+from everlearn.streams.sources.times import TimeFormat
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_COLUMNS = 12
-_MOST_CHANGES = 20
+_MOST_EVENTS = 20
 
 
 def write_report(
@@ -32,6 +33,7 @@ def write_report(
     *,
     name: str = "model",
     totals: Mapping[str, int] | None = None,
+    time_format: TimeFormat | None = None,
 ) -> None:
     """Write a report on a model and its run to one HTML file, all of it or nothing.
 
@@ -49,6 +51,8 @@ def write_report(
         What to call the model.
     totals : mapping from str to int, optional
         Counts of the whole run, as `Store.totals` gives them.
+    time_format : TimeFormat, optional
+        How the times of the stream are shown, for a stream that has them.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def write_report(
     OSError
         The file could not be written.
     """
-    write_whole(path, render(model, history, events, name=name, totals=totals), "report")
+    write_whole(path, render(model, history, events, name=name, totals=totals, time_format=time_format), "report")
 
 
 def render(
@@ -67,6 +71,7 @@ def render(
     *,
     name: str = "model",
     totals: Mapping[str, int] | None = None,
+    time_format: TimeFormat | None = None,
 ) -> str:
     """Give the text of a report; see :func:`write_report`."""
     body = [_head(name, model, history, dict(totals or {})), '<div class="cards">']
@@ -74,7 +79,7 @@ def render(
     body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items()]
     if is_fitted(model):
         body.append(_columns_table(model))
-    body += [_changes_table(events), "</div>"]
+    body += [_events_table(events, time_format), "</div>"]
     data = {key: picture for key, (_, _, picture) in drawings.items()}
     return _page(name, "\n".join(body), data)
 
@@ -130,10 +135,16 @@ def _columns_table(model: Any) -> str:
     return _table_card("Columns", Table(("column", "mean", "standard deviation"), rows))
 
 
-def _changes_table(events: Sequence[Any]) -> str:
-    changes = [event for event in events if event.kind == "change"][-_MOST_CHANGES:]
-    rows = [(f"{event.row:,}", f"{event.value:.3f}") for event in reversed(changes)]
-    return _table_card("Latest changes", Table(("row", "log-density of the row"), rows or [("none", "")]))
+def _events_table(events: Sequence[Any], time_format: TimeFormat | None) -> str:
+    """The latest changes and gaps in time, the latest first, by the stream's own times where it has them."""
+    latest = [event for event in events if event.kind in ("change", "time gap")][-_MOST_EVENTS:][::-1]
+    rows = []
+    for event in latest:
+        value = f"{event.value:,.0f} s" if event.kind == "time gap" else f"log-density {event.value:.3f}"
+        when = () if time_format is None else (time_format.show(event.stream_time),)
+        rows.append((event.kind, *when, f"{event.row:,}", value))
+    columns = ("event", *(() if time_format is None else ("time",)), "row", "value")
+    return _table_card("Latest changes", Table(columns, rows or [("none", *[""] * (len(columns) - 1))]))
 
 
 def _table_card(title: str, table: Table) -> str:

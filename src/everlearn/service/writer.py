@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.errors import StateFileError
-from everlearn.streams.session import Learner
+from everlearn.streams.session import Session
 from everlearn.streams.store.records import BadRow, InboxBatch
 from everlearn.streams.store.store import Store
 
@@ -49,7 +49,7 @@ class Writer(threading.Thread):
         self._store = store
         self._learned = learned
         self._queue: queue.SimpleQueue[Task | set[str] | None] = queue.SimpleQueue()
-        self._learners: OrderedDict[str, Learner] = OrderedDict()
+        self._learners: OrderedDict[str, Session] = OrderedDict()
         self._waiting: set[str] = set()
         self._step_rows: dict[str, int] = {}
         self._next_round = 0.0
@@ -146,7 +146,7 @@ class Writer(threading.Thread):
         if n_rows >= self._step_rows.get(name, _FIRST_ROWS):
             self._step_rows[name] = min(max(int(n_rows * growth), _FEWEST_ROWS), most)
 
-    def _learn(self, learner: Learner, batches: list[InboxBatch]) -> float:
+    def _learn(self, learner: Session, batches: list[InboxBatch]) -> float:
         """Learn batches and commit; returns the seconds of learning. After a failure the store is as before."""
         started = time.monotonic()
         try:
@@ -172,13 +172,13 @@ class Writer(threading.Thread):
 
     # -- for tasks, which run in this thread -----------------------------------------------------------
 
-    def learner(self, name: str) -> Learner:
+    def learner(self, name: str) -> Session:
         """The learner of a model that the store holds."""
         learner = self._learners.pop(name, None)
         if learner is None:
             position = self._store.position(name) or {}
             columns = position.get("inbox", {}).get("columns")
-            learner = Learner(self._store.load(name), store=self._store, name=name, columns=columns)
+            learner = Session(self._store.load(name), store=self._store, name=name, columns=columns)
         self._learners[name] = learner
         if len(self._learners) > _MOST_LEARNERS:
             self._learners.popitem(last=False)

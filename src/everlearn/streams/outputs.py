@@ -1,41 +1,45 @@
-"""What a run gives back while it learns: scores, imputations, changes and novelties, each to its own sink."""
+"""What a run gives back while it learns: scores, imputations, changes and novelties, each to its own writer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from everlearn.errors import InputError
-from everlearn.streams.prequential import Foresight
-from everlearn.streams.sources.source import Batch
-from everlearn.streams.writers import Sink, open_sink
+from everlearn.streams.prequential import PrequentialResult
+from everlearn.streams.sources.parsing import Batch
+from everlearn.streams.sources.times import TimeFormat
+from everlearn.streams.writers import Writer, open_writer
+from everlearn.typing import CalibratedModel, ImputingModel, PrequentialModel
 
 KINDS = ("scores", "imputations", "changes", "novelties")
 
 
 def fields_of(kind: str, columns: list[str]) -> list[str]:
-    """Names of the fields of one kind of output."""
+    """Names of the fields of one kind of output, behind the row and its time."""
     return {
-        "scores": ["row", "log_density", "novel"],
-        "imputations": ["row", *columns],
-        "changes": ["row", "log_density"],
-        "novelties": ["row", "log_density", *columns],
+        "scores": ["log_density", "novel"],
+        "imputations": columns,
+        "changes": ["log_density"],
+        "novelties": ["p_value", "log_density", *columns],
     }[kind]
 
 
 class Outputs:
-    """The sinks of a run.
+    """The writers of a run.
 
     Parameters
     ----------
     addresses : mapping
-        Address of a sink by kind of output: "scores", "imputations", "changes", "novelties".
+        Address of a writer by kind of output: "scores", "imputations", "changes", "novelties".
     columns : list of str
         Names of the columns of the model.
-    model : estimator
+    model : StreamingModel
         The model, which must be able to give what is asked for.
+    time_format : TimeFormat, optional
+        How the times of the stream are written; a field "time" then follows the row.
     resumable : bool, default=False
         Whether the run has a state store.
     positions : mapping, optional
@@ -53,60 +57,72 @@ class Outputs:
         columns: list[str],
         model: Any,
         *,
+        time_format: TimeFormat | None = None,
         resumable: bool = False,
         positions: Mapping[str, Any] | None = None,
     ) -> None:
-        if "imputations" in addresses and not hasattr(model, "impute"):
+        if "imputations" in addresses and not isinstance(model, ImputingModel):
             raise InputError(f"A {type(model).__name__} cannot fill gaps. Leave --imputations out.")
+        if "novelties" in addresses and not isinstance(model, CalibratedModel | PrequentialModel):
+            raise InputError(f"A {type(model).__name__} has no p-values and so no novelties. Leave --novelties out.")
         self.n_waiting = 0
-        self._sinks: dict[str, Sink] = {}
+        self._time_format = time_format
+        self._writers: dict[str, Writer] = {}
         for kind, where in addresses.items():
             position = (positions or {}).get(kind)
-            fields = fields_of(kind, columns)
-            self._sinks[kind] = open_sink(where, fields, resumable=resumable, position=position)
+            fields = ["row", *(["time"] if time_format else []), *fields_of(kind, columns)]
+            self._writers[kind] = open_writer(where, fields, resumable=resumable, position=position)
 
-    def write(self, batch: Batch, seen: Foresight, model: Any) -> None:
+    def write(self, batch: Batch, result: PrequentialResult, model: Any) -> None:
         """Give out what a batch was to the model, which has just learned it."""
-        first_row = model.n_samples_seen_ - len(batch.X)
-        for kind, sink in self._sinks.items():
-            records = _RECORDS[kind](first_row, batch.X, seen, model)
-            sink.write(records)
-            self.n_waiting += len(records)
+        for kind, writer in self._writers.items():
+            found = list(_RECORDS[kind](batch, result, model))
+            if self._time_format is not None:
+                moments = np.full(len(batch.X), np.nan) if batch.times is None else batch.times
+                show = self._time_format.show
+                known = range(result.first_row, result.first_row + len(moments))
+                found = [
+                    (row, show(float(moments[row - result.first_row])) if row in known else "", *values)
+                    for row, *values in found
+                ]
+            writer.write(found)
+            self.n_waiting += len(found)
 
     def flush(self) -> dict[str, Any]:
         """Make everything durable; returns the positions by kind."""
-        positions = {kind: sink.flush() for kind, sink in self._sinks.items()}
+        positions = {kind: writer.flush() for kind, writer in self._writers.items()}
         self.n_waiting = 0
         return positions
 
     def close(self) -> None:
-        """Close the sinks."""
-        for sink in self._sinks.values():
-            sink.close()
+        """Close the writers."""
+        for writer in self._writers.values():
+            writer.close()
 
 
-def score_records(first_row: int, X: Any, seen: Foresight, model: Any) -> list[Any]:
+def score_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
     """Log-density of each row before it was learned, and whether it was novel."""
-    return list(zip(_numbers(first_row, X), seen.log_density.tolist(), seen.novel.tolist(), strict=True))
+    rows = range(result.first_row, result.first_row + len(batch.X))
+    return zip(rows, result.log_density.tolist(), result.novel.tolist(), strict=True)
 
 
-def imputation_records(first_row: int, X: Any, seen: Foresight | None, model: Any) -> list[Any]:
+def imputation_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
     """Rows with their gaps filled."""
+    X = batch.X
     filled = model.impute(X) if len(X) and np.isnan(X).any() else X
-    return [(row, *values) for row, values in zip(_numbers(first_row, X), filled.tolist(), strict=True)]
+    return ((result.first_row + i, *values) for i, values in enumerate(filled.tolist()))
 
 
-def _change_records(first_row: int, X: Any, seen: Foresight, model: Any) -> list[Any]:
-    places = [(row, row - first_row) for row in seen.changes]
-    return [(row, float(seen.log_density[i]) if 0 <= i < len(X) else float("nan")) for row, i in places]
+def _change_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
+    return ((event.row, event.value) for event in result.events if event.kind == "change")
 
 
-def _novelty_records(first_row: int, X: Any, seen: Foresight, model: Any) -> list[Any]:
-    return [(first_row + i, float(seen.log_density[i]), *X[i].tolist()) for i in np.flatnonzero(seen.novel).tolist()]
-
-
-def _numbers(first_row: int, X: Any) -> range:
-    return range(first_row, first_row + len(X))
+def _novelty_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
+    """p-value, log-density and values of novel rows; those of the warm-up belong to an earlier batch."""
+    for event in result.events:
+        i = event.row - result.first_row
+        if event.kind == "novelty" and i >= 0:
+            yield event.row, event.value, float(result.log_density[i]), *batch.X[i].tolist()
 
 
 _RECORDS = {

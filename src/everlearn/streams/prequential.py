@@ -1,4 +1,8 @@
-"""How well a model foresees a stream: each row is scored before it is learned."""
+"""Prequential evaluation: each row is scored by the model just before it is learned.
+
+The sum of these scores is the log-likelihood of the whole stream under the model that learns it (Dawid, 1984,
+Statistical theory: the prequential approach, JRSS A 147), so it needs no held-out data.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +11,55 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.monitoring import event_log as core
-from everlearn.monitoring import page_hinkley as change
+from everlearn.errors import StateFileError
+from everlearn.monitoring import page_hinkley
+from everlearn.streams.store.records import Event
+from everlearn.typing import Array, CalibratedModel, ClassifyingModel, DensityModel, PrequentialModel
 
-Array = NDArray[np.float64]
+# A model that scores apart from learning is scored for so many rows at once: fewer cost time, more make the score that
+# of an older model.
+SCORED_ROWS = 256
+# `events_` keeps the latest 1000 events, and a row causes a novelty and a change at most: from so many rows at a time
+# none is lost.
+WATCHED_ROWS = 500
+RECENT_ROWS = 1024
 
-BLOCK = 256  # rows after which it is asked again what is usual, and a model that scores apart from learning is scored
 
-
-class Foresight(NamedTuple):
+class PrequentialResult(NamedTuple):
     """What a batch was to the model before it was learned."""
 
+    first_row: int
+    """Rows that the model had learned before."""
     log_density: Array
     """Log-density of each row (of its target, for a model with one); NaN while the model was warming up."""
-    novel: NDArray[np.bool_]
-    """Whether a row was much less likely than its predecessors."""
-    changes: list[int]
-    """Rows, counted by the model from 0, at which a change was noticed."""
+    events: list[Event]
+    """Novelties (their value is the p-value) and changes (log-density), by row as the model counts them from 0."""
+
+    @property
+    def novel(self) -> NDArray[np.bool_]:
+        """Whether each row was a novelty: one whose p-value lies below the model's `novelty_level`."""
+        marks = np.zeros(len(self.log_density), dtype=bool)
+        rows = np.array([event.row for event in self.events if event.kind == "novelty"], dtype=np.int64)
+        marks[rows[rows >= self.first_row] - self.first_row] = True
+        return marks
+
+    @property
+    def changes(self) -> list[int]:
+        """Rows at which a change was noticed."""
+        return [event.row for event in self.events if event.kind == "change"]
 
 
-class Monitor:
-    """Learns batches with a model and keeps count of what it foresaw.
+class PrequentialMonitor:
+    """Scores and learns batches, and keeps count.
 
-    A row is novel when its log-density lies more than `drop` below the median of the latest `window` rows. Unlike the
-    distance by which a mixture records its own novelties this is defined for every model, and it finds what is rare as
-    well as what is far. Changes are those that the model notices itself, or Page and Hinkley's test on the
-    log-density where a model notices none.
+    Novelties and changes are those that the model records itself. For a model that records none, a novelty is a row
+    whose p-value lies below its `novelty_level`, where it has them, and a change is what Page and Hinkley's test finds
+    in the log-densities.
 
     Parameters
     ----------
-    model : estimator
+    model : StreamingModel
         The model that learns.
-    drop : float, default=8.0
-        Nats below the median at which a row counts as novel: 3000 times less likely than a usual row.
-    window : int, default=1024
-        Number of latest rows that say what is usual; asked again every 256 rows.
-    min_rows : int, default=500
-        Rows to have scored before any is called novel.
 
     Attributes
     ----------
@@ -53,28 +69,33 @@ class Monitor:
         Values that were not observed, by column.
     """
 
-    def __init__(self, model: Any, *, drop: float = 8.0, window: int = 1024, min_rows: int = 500) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
-        self.drop = drop
-        self.window = window
-        self.min_rows = min_rows
         self.n_rows = self.n_novel = self.n_changes = 0
         self.n_gaps: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._recent: Array = np.empty(0)
-        self._threshold = -np.inf
-        self._detector = change.ChangeState()
+        self._first_unreported = 0  # events of earlier rows were given out
+        self._detector = page_hinkley.ChangeState()
 
-    def learn(self, X: Array, y: Any = None) -> Foresight:
-        """Learn the rows, each scored just before."""
-        if hasattr(self.model, "prequential"):
-            log_density, changes = self._learn_watchful(X)
+    def score_then_learn(self, X: Array, y: Any = None) -> PrequentialResult:
+        """Learn rows, each scored just before."""
+        first_row = int(self.model.n_samples_seen_) if self.model._is_started() else 0
+        log_density = np.full(len(X), np.nan)
+        events: list[Event] = []
+        if isinstance(self.model, PrequentialModel):
+            for part in _parts(0, len(X), WATCHED_ROWS):
+                log_density[part] = self.model.prequential(X[part])
+                events += self._new_events()
         else:
-            log_density, changes = self._score_and_learn(X, y)
-        novel = self._novel(log_density)
-        self.n_gaps = np.isnan(X).sum(axis=0) + (self.n_gaps if len(self.n_gaps) else 0)
-        self.n_novel += int(novel.sum())
-        self.n_changes += len(changes)
-        return Foresight(log_density, novel, changes)
+            noticed = _changes_of(self.model)
+            for part in _parts(self.n_rows, len(X), SCORED_ROWS):
+                target = None if y is None else y[part]
+                if self.model._is_started():
+                    log_density[part] = scores(self.model, X[part], target)
+                    events += self._novelties(X[part], first_row + part.start)
+                self.model.partial_fit(X[part], target)
+            events += self._changes(log_density, first_row, noticed)
+        return self._counted(X, PrequentialResult(first_row, log_density, sorted(events, key=_by_row)))
 
     @property
     def mean_log_likelihood(self) -> float:
@@ -87,88 +108,119 @@ class Monitor:
             "counts": [self.n_rows, self.n_novel, self.n_changes],
             "gaps": self.n_gaps.tolist(),
             "recent": self._recent.tolist(),
-            "threshold": self._threshold if np.isfinite(self._threshold) else None,
+            "first_unreported": self._first_unreported,
             "detector": list(self._detector),
         }
 
-    def restore(self, memory: dict[str, Any]) -> None:
-        """Go on from what `memory` gave."""
-        self.n_rows, self.n_novel, self.n_changes = memory["counts"]
-        self.n_gaps = np.array(memory["gaps"], dtype=np.int64)
-        self._recent = np.array(memory["recent"], dtype=np.float64)
-        self._threshold = -np.inf if memory["threshold"] is None else memory["threshold"]
-        self._detector = change.ChangeState(*memory["detector"])
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave.
 
-    # -- learning ---------------------------------------------------------------------------------
+        Raises
+        ------
+        StateFileError
+            It is something else: the file was edited or damaged.
+        """
+        try:
+            n_rows, n_novel, n_changes = map(_count, memory["counts"])
+            gaps = np.array([_count(n) for n in memory["gaps"]], dtype=np.int64)
+            recent = np.array(memory["recent"], dtype=np.float64).reshape(-1)[-RECENT_ROWS:]
+            first_unreported = _count(memory["first_unreported"])
+            detector = page_hinkley.ChangeState(*map(float, memory["detector"]))
+            if not np.isfinite(recent).all():
+                raise ValueError("a log-density is not finite")
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
+            raise StateFileError(f"The counts of the run cannot be read ({error!r:.80})") from error
+        self.n_rows, self.n_novel, self.n_changes = n_rows, n_novel, n_changes
+        self.n_gaps, self._recent, self._first_unreported, self._detector = gaps, recent, first_unreported, detector
 
-    def _learn_watchful(self, X: Array) -> tuple[Array, list[int]]:
-        """With a model that scores as it learns, and records events."""
-        n_before = self.model._monitor_.n_events if self.model._is_started() else 0
-        log_density: Array = self.model.prequential(X)
-        events = core.events(self.model._monitor_, since=n_before)
-        return log_density, [event.row for event in events if event.kind == "change"]
+    def replace_model(self, model: Any) -> None:
+        """Go on with another model, such as the merger of this one with a second."""
+        self.model = model
+        self._first_unreported = int(model.n_samples_seen_) if model._is_started() else 0
 
-    def _score_and_learn(self, X: Array, y: Any) -> tuple[Array, list[int]]:
-        """Score some rows, then learn them: pieces of at most 256 rows, so that the score is not of an old model."""
-        first_row, known = _rows_of(self.model), _noticed(self.model)
-        log_density = np.full(len(X), np.nan)
-        for part in _pieces(self.n_rows, len(X)):
-            target = None if y is None else y[part]
-            if self.model._is_started():
-                log_density[part] = scores(self.model, X[part], target)
-            self.model.partial_fit(X[part], target)
-        if known is not None:
-            return log_density, sorted(set(_noticed(self.model) or ()) - known)
-        return log_density, self._detect(log_density, first_row)
+    # -- events -----------------------------------------------------------------------------------
 
-    def _detect(self, log_density: Array, first_row: int) -> list[int]:
-        scored = np.flatnonzero(~np.isnan(log_density))
-        self._detector, fired = change.detect(change.PageHinkley(), self._detector, log_density[scored])
-        rows: list[int] = (first_row + scored[fired]).tolist()
-        return rows
+    def _new_events(self) -> list[Event]:
+        """The events that the model recorded and that were not given out before.
 
-    def _novel(self, log_density: Array) -> NDArray[np.bool_]:
-        """Mark the novel rows, and go on with what is usual."""
-        novel = np.zeros(len(log_density), dtype=bool)
-        for part in _pieces(self.n_rows, len(log_density)):
-            values = log_density[part]
-            novel[part] = values < self._threshold
-            self._recent = np.concatenate([self._recent, values[~np.isnan(values)]])[-self.window :]
-            self.n_rows += len(values)
-            if self.n_rows % BLOCK == 0 and len(self._recent) >= self.min_rows:
-                self._threshold = float(np.median(self._recent)) - self.drop
-        return novel
+        They may belong to rows of earlier batches: the rows of the warm-up are learned together at its end.
+        """
+        found = [
+            Event(event.row, event.kind, event.value)
+            for event in (self.model.events_ if self.model._is_started() else ())
+            if event.row >= self._first_unreported
+        ]
+        if found:
+            self._first_unreported = found[-1].row + 1
+        return found
+
+    def _novelties(self, X: Array, first_row: int) -> list[Event]:
+        """Rows whose p-value, before they are learned, lies below the model's level."""
+        level = getattr(self.model, "novelty_level", None)
+        if level is None or not isinstance(self.model, CalibratedModel):
+            return []
+        p = self.model.p_value(X)
+        return [Event(first_row + int(i), "novelty", float(p[i])) for i in np.flatnonzero(p < level)]
+
+    def _changes(self, log_density: Array, first_row: int, noticed: set[int] | None) -> list[Event]:
+        if noticed is not None:
+            rows = sorted((_changes_of(self.model) or set()) - noticed)
+        else:
+            scored = np.flatnonzero(~np.isnan(log_density))
+            self._detector, fired = page_hinkley.detect(page_hinkley.PageHinkley(), self._detector, log_density[scored])
+            rows = (first_row + scored[fired]).tolist()
+        inside = range(first_row, first_row + len(log_density))
+        return [Event(row, "change", float(log_density[row - first_row]) if row in inside else np.nan) for row in rows]
+
+    def _counted(self, X: Array, result: PrequentialResult) -> PrequentialResult:
+        known = result.log_density[~np.isnan(result.log_density)]
+        self._recent = np.concatenate([self._recent, known])[-RECENT_ROWS:]
+        self.n_rows += len(X)
+        self.n_gaps = np.isnan(X).sum(axis=0) + (self.n_gaps if len(self.n_gaps) else 0)
+        self.n_novel += sum(event.kind == "novelty" for event in result.events)
+        self.n_changes += len(result.changes)
+        return result
 
 
 def scores(model: Any, X: Array, y: Any = None) -> Array:
     """Log-density of each row under a model; of its target given the other columns, for a model with a target."""
-    if hasattr(model, "score_samples"):
+    if isinstance(model, DensityModel):
         return np.asarray(model.score_samples(X))
-    if hasattr(model, "classes_"):
+    if isinstance(model, ClassifyingModel):
         return _log_probability(model, X, y)
     return np.asarray(model.condition(X).log_density(y))
 
 
 def _log_probability(model: Any, X: Array, y: Any) -> Array:
-    """Log-probability of the labels; NaN for a label that the model has not met."""
+    """Log-probability of the labels; NaN for a label that the model has not seen."""
     column = {label: k for k, label in enumerate(model.classes_.tolist())}
     found = np.array([column.get(label, -1) for label in np.asarray(y).tolist()])
     log_probability = model.predict_log_proba(X)[np.arange(len(X)), found]
     return np.where(found < 0, np.nan, log_probability)
 
 
-def _rows_of(model: Any) -> int:
-    return int(model.n_samples_seen_) if model._is_started() else 0
-
-
-def _noticed(model: Any) -> set[int] | None:
+def _changes_of(model: Any) -> set[int] | None:
     """Changes that a model with adaptive forgetting noticed; None for a model that looks for none."""
     if not hasattr(type(model), "changes_") or getattr(model, "forgetting", None) != "adaptive":
         return None
     return set(model.changes_.tolist()) if model._is_started() else set()
 
 
-def _pieces(n_before: int, n: int) -> list[slice]:
-    """Slices of n rows that end where the number of all rows is a multiple of BLOCK."""
-    ends = [*range(BLOCK - n_before % BLOCK, n, BLOCK), n]
+def _parts(n_before: int, n: int, size: int) -> list[slice]:
+    """Slices of n rows that end where the number of all rows is a multiple of `size`.
+
+    So a model is scored at the same rows however the stream was cut into batches.
+    """
+    ends = [*range(size - n_before % size, n, size), n]
     return [slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True) if stop > start]
+
+
+def _count(value: Any) -> int:
+    """A number of rows from a file, which must be one."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def _by_row(event: Event) -> int:
+    return event.row

@@ -7,65 +7,22 @@ again and learns them in the same steps. The final model is therefore the same, 
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from everlearn.errors import InputError, SourceLostError
+from everlearn.streams.backoff import Backoff, retry
 from everlearn.streams.outputs import Outputs
-from everlearn.streams.prequential import Foresight
-from everlearn.streams.session import Learner
-from everlearn.streams.sources.source import Ahead, Batch, Source
-from everlearn.streams.store.records import BadRow
+from everlearn.streams.prequential import PrequentialResult
+from everlearn.streams.session import Session
+from everlearn.streams.sources.parsing import Batch
+from everlearn.streams.sources.source import Prefetcher, Source
 
 COMMIT_SECONDS = 1.0
 _COMMIT_SHARE = 0.1  # of the time at most goes into commits
 _MOST_WAITING = 100_000  # records that wait to be written
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 15.0
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBUSY, errno.EAGAIN)
-
-
-class Patience:
-    """Waits longer each time, up to a limit.
-
-    Parameters
-    ----------
-    limit : float or None
-        Seconds to wait in all; None for ever.
-    stop : threading.Event
-        Ends the waiting.
-    """
-
-    def __init__(self, limit: float | None, stop: threading.Event) -> None:
-        self._end = None if limit is None else time.monotonic() + limit
-        self._stop = stop
-        self._wait = _FIRST_WAIT
-
-    def wait(self, error: Exception) -> None:
-        """Wait a while; raises the error once it has been long enough."""
-        left = float("inf") if self._end is None else self._end - time.monotonic()
-        if left <= 0 or self._stop.wait(min(self._wait, left)):
-            raise error
-        self._wait = min(2 * self._wait, _LONGEST_WAIT)
-
-
-def patiently(
-    action: Callable[[], Any], *, limit: float | None, stop: threading.Event, say: Callable[[Exception], None]
-) -> Any:
-    """Do something that fails while a source is lost or a disk is full, again and again until it succeeds."""
-    patience = None
-    while True:
-        try:
-            return action()
-        except OSError as error:
-            if not isinstance(error, SourceLostError) and error.errno not in _PASSING:
-                raise
-            if patience is None:
-                patience = Patience(limit, stop)
-                say(error)
-            patience.wait(error)
 
 
 class Runner:
@@ -75,7 +32,7 @@ class Runner:
     ----------
     source : Source
         Where rows come from.
-    learner : Learner
+    session : Session
         Learns and keeps; it knows the position to begin at.
     outputs : Outputs, optional
         Where answers go.
@@ -87,6 +44,8 @@ class Runner:
         Seconds between two commits, one by default, more when commits take long.
     patience : float, optional
         Seconds to wait for a lost source or a full disk; for ever by default.
+    stop : threading.Event, optional
+        Ends the run after the current batch once it is set.
     say : function, optional
         Takes each message for the person who watches.
     watch : function, optional
@@ -101,104 +60,116 @@ class Runner:
     def __init__(
         self,
         source: Source,
-        learner: Learner,
+        session: Session,
         *,
         outputs: Outputs | None = None,
         strict: bool = False,
         n_rows: int | None = None,
         commit_seconds: float | None = None,
         patience: float | None = None,
+        stop: threading.Event | None = None,
         say: Callable[[str], None] = lambda message: None,
-        watch: Callable[[Batch | None, Foresight | None], None] = lambda batch, seen: None,
+        watch: Callable[[Batch | None, PrequentialResult | None], None] = lambda batch, result: None,
     ) -> None:
         self.source = source
-        self.learner = learner
+        self.session = session
         self.outputs = outputs
         self.strict = strict
         self.n_rows = n_rows
         self.commit_seconds = COMMIT_SECONDS if commit_seconds is None else commit_seconds
         self.patience = patience
+        self.stop = threading.Event() if stop is None else stop
         self.say = say
         self.watch = watch
-        self.stop = threading.Event()
         self.n_learned = self.n_bad = 0
-        before = learner.position or {}
+        before = session.position or {}
         self._position = before.get("source")
-        self._skip = int(before.get("skip", 0))
+        self._skip = int(before.get("skip", 0))  # rows of the next batch that were learned before a limit of rows
         self._dirty = False
-        self._lost: Patience | None = None
+        self._lost: Backoff | None = None
         self._committed, self._cost = time.monotonic(), 0.0
 
     def run(self) -> None:
         """Learn until the source ends, `n_rows` are learned, or `stop` is set; then commit."""
-        while self.n_learned != self.n_rows:
-            try:
-                self._read()
-                break
-            except SourceLostError as error:
-                if not self._wait_for_source(error):
+        with contextlib.closing(self._batches()) as batches:
+            for batch in batches:
+                if batch is None:
+                    self.watch(None, None)
+                else:
+                    self._learn_batch(batch)
+                self._commit_if_due(idle=batch is None)
+                if self.stop.is_set() or self.n_learned == self.n_rows:
                     break
         self.commit()
 
     def commit(self) -> None:
         """Write everything up to here, waiting if the disk is full."""
+
+        def write() -> None:
+            outputs = self.outputs.flush() if self.outputs else {}
+            self.session.commit(position={"source": self._position, "skip": self._skip, "outputs": outputs})
+
+        def say_full(error: Exception) -> None:
+            self.say(f"{error} Waiting; learning goes on when there is room again.")
+            self.session.note("waiting for the disk", reason=str(error)[:300])
+
         started = time.monotonic()
-        patiently(self._commit, limit=self.patience, stop=self.stop, say=self._say_full)
+        retry(write, limit=self.patience, stop=self.stop, say=say_full)
         self._committed = time.monotonic()
         self._cost = self._committed - started
         self._dirty = False
         if self._position is not None:
             self.source.acknowledge(self._position)
 
-    def _commit(self) -> None:
-        sinks = self.outputs.flush() if self.outputs else {}
-        self.learner.commit(position={"source": self._position, "skip": self._skip, "sinks": sinks})
-
     # -- reading ----------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        ahead = Ahead(self.source, self._position)
-        try:
-            for batch in ahead:
-                if batch is None:
-                    self.watch(None, None)
-                else:
-                    self._take(batch)
-                self._commit_if_due(idle=batch is None)
-                if self.stop.is_set() or self.n_learned == self.n_rows:
+    def _batches(self) -> Iterator[Batch | None]:
+        """Batches from where the run stands, read again from there after the source was lost; None while it waits."""
+        while self.n_learned != self.n_rows:
+            prefetcher = Prefetcher(self.source, self._position)
+            try:
+                yield from prefetcher
+                return
+            except SourceLostError as error:
+                if not self._wait_for_source(error):
                     return
-        finally:
-            ahead.close()
+            finally:
+                prefetcher.close()
 
-    def _take(self, batch: Batch) -> None:
+    def _learn_batch(self, batch: Batch) -> None:
         """Learn a batch, without the rows that were learned before, up to the last row that is wanted."""
         if self._lost:
             self._lost = None
             self.say(f"{self.source.place} is back.")
-            self.learner.note("source back", place=self.source.place)
+            self.session.note("source back", place=self.source.place)
+        for note in batch.notes:
+            self.say(note)
+            self.session.note("source changed", reason=note[:300])
         if self._skip >= len(batch.X) > 0:
-            self._position, self._skip = batch.position, self._skip - len(batch.X)
+            self._position, self._skip = batch.position or self._position, self._skip - len(batch.X)
             return
         left = len(batch.X) if self.n_rows is None else self.n_rows - self.n_learned
         end = min(len(batch.X), self._skip + left)
         whole = end == len(batch.X)
-        self._learn(_part(batch, self._skip, end), batch.bad if whole else [])
-        self._position, self._skip = (batch.position, 0) if whole else (self._position, end)
+        # Bad rows count once, with the last row of their batch.
+        if whole:
+            self._leave_out(batch)
+        rows = batch.part(self._skip, end)
+        if len(rows.X):
+            result = self.session.learn(rows.X, rows.y, rows.times)
+            self.n_learned += len(rows.X)
+            if self.outputs:
+                self.outputs.write(rows, result, self.session.model)
+            self.watch(rows, result)
+        self._position, self._skip = (batch.position or self._position, 0) if whole else (self._position, end)
         self._dirty = True
 
-    def _learn(self, batch: Batch, bad: list[BadRow]) -> None:
-        if bad and self.strict:
-            raise InputError(
-                f"{bad[0].place}: {bad[0].reason}: {bad[0].text[:200]!r}. Without --strict it is left out."
-            )
-        self.n_bad += len(bad)
-        self.learner.leave_out(bad)
-        if len(batch.X):
-            seen = self.learner.learn(batch.X, batch.y)
-            self.n_learned += len(batch.X)
-            if self.outputs:
-                self.outputs.write(batch, seen, self.learner.model)
-            self.watch(batch, seen)
+    def _leave_out(self, batch: Batch) -> None:
+        if batch.bad and self.strict:
+            bad = batch.bad[0]
+            raise InputError(f"{bad.place}: {bad.reason}: {bad.text[:200]!r}. Without --strict it is left out.")
+        self.n_bad += len(batch.bad)
+        self.session.leave_out(batch.bad)
 
     def _commit_if_due(self, *, idle: bool) -> None:
         if not self._dirty:
@@ -208,14 +179,12 @@ class Runner:
         if idle or full or not self.source.replayable or time.monotonic() - self._committed >= due:
             self.commit()
 
-    # -- trouble ----------------------------------------------------------------------------------
-
     def _wait_for_source(self, error: SourceLostError) -> bool:
         """Wait a while; returns whether to try again, or raises when patience is at its end."""
         if self._lost is None:
-            self._lost = Patience(self.patience, self.stop)
+            self._lost = Backoff(self.patience, self.stop)
             self.say(f"{error} Waiting for it to come back; everything up to here is safe.")
-            self.learner.note("source lost", reason=str(error)[:300])
+            self.session.note("source lost", reason=str(error)[:300])
             self.commit()
         try:
             self._lost.wait(error)
@@ -223,13 +192,3 @@ class Runner:
             if not self.stop.is_set():
                 raise
         return not self.stop.is_set()
-
-    def _say_full(self, error: Exception) -> None:
-        self.say(f"{error} Waiting; learning goes on when there is room again.")
-        self.learner.note("waiting for the disk", reason=str(error)[:300])
-
-
-def _part(batch: Batch, start: int, stop: int) -> Batch:
-    if start == 0 and stop == len(batch.X):
-        return batch
-    return batch._replace(X=batch.X[start:stop], y=None if batch.y is None else batch.y[start:stop])

@@ -7,33 +7,33 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from everlearn.errors import InputError
-from everlearn.streams.prequential import Foresight, Monitor
-from everlearn.streams.store.records import NAN, BadRow, Event, Interval, now, thinned
+from everlearn.errors import InputError, StateFileError
+from everlearn.streams.prequential import PrequentialMonitor, PrequentialResult
+from everlearn.streams.store.memory import MemoryStore
+from everlearn.streams.store.records import GRAIN_ROWS, NAN, BadRow, Event, Interval, append_intervals, now
 from everlearn.streams.store.store import Store
+from everlearn.streams.time_gaps import TimeGapDetector
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
-
-NOVELTIES_KEPT = 1000  # of one step; the others are counted
+NOVELTIES_KEPT = 1000  # of one commit; the others are counted
 BAD_ROWS_KEPT = 1000
-INTERVALS_KEPT = 50
-_INTERVAL_SECONDS = 0.02
-_LOOK_SHARE = 0.02  # of the time may go into counting components
+# Counting components may need work (a mixture merges for it): it gets this share of the time, but is never put off for
+# longer than a second, so that a first call that compiles does not freeze the number.
+_COMPONENTS_SHARE, _COMPONENTS_SECONDS = 0.02, 1.0
 
 
-class Learner:
+class Session:
     """Learns batches and commits, in one transaction, the model with all that happened since the latest commit.
 
-    If the store holds a model of this name, the learner goes on with it.
+    If the store holds a model of this name, the session goes on with it.
 
     Parameters
     ----------
-    model : estimator
+    model : StreamingModel
         The model to start with.
-    store : Store
-        Where its state is kept.
+    store : Store or MemoryStore, optional
+        Where its state is kept; by default in memory, without copies.
     name : str, default="model"
         The name of the model in the store.
     columns : list of str, optional
@@ -41,9 +41,9 @@ class Learner:
 
     Attributes
     ----------
-    model : estimator
+    model : StreamingModel
         The model: the one given, or the one from the store.
-    monitor : Monitor
+    monitor : PrequentialMonitor
         Counts over the whole stream.
     position : dict or None
         Where the source stood at the latest commit.
@@ -56,44 +56,64 @@ class Learner:
         The store holds a model of this name, but one of another kind or with other columns.
     """
 
-    def __init__(self, model: Any, *, store: Store, name: str = "model", columns: list[str] | None = None) -> None:
-        self.store = store
+    def __init__(
+        self,
+        model: Any,
+        *,
+        store: Store | MemoryStore | None = None,
+        name: str = "model",
+        columns: list[str] | None = None,
+    ) -> None:
+        self.store = MemoryStore() if store is None else store
         self.name = name
         self.columns = columns
-        entry = store.entry(name)
+        entry = self.store.entry(name)
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
-        self.model = model if entry is None else self._same_kind(store.load(name), model)
+        self.model = model
+        if entry is not None and isinstance(self.store, Store):
+            self.model = self._same_kind(self.store.load(name), model)
         self._check_columns()
-        self.monitor = Monitor(self.model)
-        self.position = store.position(name)
-        if memory := store.memory(name):
-            self.monitor.restore(memory)
-        self._look_cost = self._looked_at = 0.0
+        self.monitor = PrequentialMonitor(self.model)
+        self._gaps = TimeGapDetector()
+        self.position = self.store.position(name)
+        if memory := self.store.memory(name):
+            self._restore(memory)
+        self._components, self._components_cost, self._components_asked = NAN, 0.0, -math.inf
         self._clear()
 
-    def learn(self, X: Array, y: Any = None) -> Foresight:
-        """Learn rows, each scored just before; what happened is committed later."""
+    def learn(self, X: Array, y: Any = None, times: Array | None = None) -> PrequentialResult:
+        """Learn rows, each scored just before; what happened is committed later.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, D)
+            Rows, NaN where a value was not observed.
+        y : ndarray of shape (n,), optional
+            Targets, for a model that has one.
+        times : ndarray of shape (n,), optional
+            Seconds since 1970 of each row, NaN where unknown.
+        """
         started = self.model._is_started()
-        seen = self.monitor.learn(X, y)
+        result = self.monitor.score_then_learn(X, y)
         if not started and self.columns is not None and not hasattr(self.model, "feature_names_in_"):
             self.model.feature_names_in_ = np.array(self.columns, dtype=object)
-        self._add(seen, self.model.n_samples_seen_ - len(X))
-        if time.monotonic() - self._since > _INTERVAL_SECONDS:
-            self._end_interval()
-        return seen
+        self._keep_events(result, times)
+        self._keep_intervals(result, times)
+        return result
 
     def merge(self, other: Any) -> None:
         """Put what another model knows into this one; it is committed with the next step."""
-        self.model = self.monitor.model = self.model.merge(other)
+        self.model = self.model.merge(other)
+        self.monitor.replace_model(self.model)
         self.note("merged", rows=int(other.n_samples_seen_))
 
-    def leave_out(self, bad_rows: list[BadRow]) -> None:
+    def leave_out(self, bad_rows: Any) -> None:
         """Take note of rows that cannot be learned."""
         room = max(0, BAD_ROWS_KEPT - len(self._bad_rows))
         self._bad_rows += bad_rows[:room]
         for row in bad_rows[room:]:
-            self._more[f"bad: {row.reason}"] = self._more.get(f"bad: {row.reason}", 0) + 1
+            self._count_more(f"bad: {row.reason}")
 
     def note(self, kind: str, **details: Any) -> None:
         """Take note of something that happened to the program; it is committed with the next step."""
@@ -109,23 +129,22 @@ class Learner:
         taken : int, optional
             Batches of the inbox up to this id were learned.
         """
-        self._end_interval()
-        intervals = thinned(self._intervals, INTERVALS_KEPT)
         self.version = self.store.commit(
             self.name, self.model, self.version,
-            position=position, events=self._events, intervals=intervals, bad_rows=self._bad_rows,
-            more=self._more, memory=self.monitor.memory(), taken=taken,
+            position=position, events=self._events, intervals=self._intervals, bad_rows=self._bad_rows,
+            more=self._more, memory={**self.monitor.memory(), "times": self._gaps.memory()}, taken=taken,
         )  # fmt: skip
         self.position = position if position is not None else self.position
         self._clear()
 
-    def n_components(self) -> float:
-        """Number of components, where the model has them; asked again only now and then, because it takes time."""
+    def n_components(self, *, fresh: bool = False) -> float:
+        """Number of components, where the model has them; one of the last second unless `fresh`."""
         started = time.perf_counter()
-        if started - self._looked_at > self._look_cost / _LOOK_SHARE:
+        pause = min(self._components_cost / _COMPONENTS_SHARE, _COMPONENTS_SECONDS)
+        if fresh or started - self._components_asked > pause:
             self._components = _components_of(self.model)
-            self._looked_at = time.perf_counter()
-            self._look_cost = self._looked_at - started
+            self._components_asked = time.perf_counter()
+            self._components_cost = self._components_asked - started
         return self._components
 
     # -- what happened ----------------------------------------------------------------------------
@@ -135,37 +154,59 @@ class Learner:
         self._bad_rows: list[BadRow] = []
         self._more: dict[str, int] = {}
         self._intervals: list[Interval] = []
-        self._n_noted = 0
-        self._begin_interval()
-
-    def _begin_interval(self) -> None:
+        self._n_novelties_kept = 0
         self._since = time.monotonic()
-        self._counts = np.zeros(4, dtype=np.int64)  # rows, scored rows, novelties, changes
-        self._log_density = 0.0
 
-    def _add(self, seen: Foresight, first_row: int) -> None:
-        scored = ~np.isnan(seen.log_density)
-        self._log_density += float(seen.log_density[scored].sum())
-        self._counts += [len(seen.novel), int(scored.sum()), int(seen.novel.sum()), len(seen.changes)]
-        novel = np.flatnonzero(seen.novel)
-        noted = novel[: NOVELTIES_KEPT - self._n_noted]
-        self._n_noted += len(noted)
-        if len(noted) < len(novel):
-            self._more["novelty"] = self._more.get("novelty", 0) + len(novel) - len(noted)
-        events = [Event(first_row + int(i), "novelty", float(seen.log_density[i]), None, now()) for i in noted]
-        events += [Event(row, "change", _at(seen.log_density, row - first_row), None, now()) for row in seen.changes]
-        self._events += sorted(events, key=lambda event: event.row)
+    def _count_more(self, what: str) -> None:
+        self._more[what] = self._more.get(what, 0) + 1
 
-    def _end_interval(self) -> None:
-        n_rows, n_scored, n_novel, n_changes = self._counts.tolist()
-        if not n_rows:
+    def _keep_events(self, result: PrequentialResult, times: Array | None) -> None:
+        """Keep the events of a batch with the times of their rows; of very many novelties only the number."""
+        seen = now()
+        for event in result.events:
+            if event.kind == "novelty" and self._n_novelties_kept >= NOVELTIES_KEPT:
+                self._count_more("novelty")
+                continue
+            self._n_novelties_kept += event.kind == "novelty"
+            self._events.append(event._replace(time=seen, stream_time=_at(times, event.row - result.first_row)))
+        for gap in self._gaps.find([] if times is None else times.tolist()):
+            row = result.first_row + gap.index
+            self._events.append(Event(row, "time gap", gap.seconds, None, seen, _at(times, gap.index)))
+
+    def _keep_intervals(self, result: PrequentialResult, times: Array | None) -> None:
+        """Add the points of the history: one for each hundred rows, ending at a multiple of a hundred."""
+        n, first = len(result.log_density), result.first_row
+        if not n:
             return
-        mean = self._log_density / n_scored if n_scored else NAN
-        seconds = max(time.monotonic() - self._since, 1e-9)
+        seconds = max(time.monotonic() - self._since, 1e-9) / n
         state = (self.n_components(), forgetting_of(self.model), memory_of(self.model))
-        end_row = self.model.n_samples_seen_
-        self._intervals.append(Interval(end_row, n_rows, now(), seconds, mean, *state, n_novel, n_changes, n_scored))
-        self._begin_interval()
+        novel = result.novel
+        changes = np.array([row - first for row in result.changes], dtype=np.int64).clip(0, n - 1)
+        ends = [*range(GRAIN_ROWS - first % GRAIN_ROWS, n, GRAIN_ROWS), n]
+        fresh = []
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            known = result.log_density[start:end]
+            known = known[~np.isnan(known)]
+            counts = int(novel[start:end].sum()), int(((changes >= start) & (changes < end)).sum()), len(known)
+            mean = float(known.mean()) if len(known) else NAN
+            moment = _at(times, end - 1)
+            fresh.append(
+                Interval(first + end, end - start, now(), seconds * (end - start), mean, *state, *counts, moment)
+            )
+        self._intervals = append_intervals(self._intervals, fresh)
+        self._since = time.monotonic()
+
+    # -- what the store holds ---------------------------------------------------------------------
+
+    def _restore(self, memory: Any) -> None:
+        try:
+            self.monitor.restore(memory)
+            self._gaps.restore(memory["times"])
+        except (StateFileError, TypeError, ValueError, KeyError) as error:
+            raise StateFileError(
+                f"The model {self.name!r} in {self.store.path}: {error}. The state file was edited or damaged: restore "
+                "it from a copy, or name another file for --state and learn again from the beginning."
+            ) from error
 
     def _same_kind(self, found: Any, asked: Any) -> Any:
         """The model of the store, if it is of the kind that was asked for."""
@@ -217,5 +258,5 @@ def _components_of(model: Any) -> float:
         return NAN
 
 
-def _at(values: Array, i: int) -> float:
-    return float(values[i]) if 0 <= i < len(values) else NAN
+def _at(values: Array | None, i: int) -> float:
+    return float(values[i]) if values is not None and 0 <= i < len(values) else NAN

@@ -26,7 +26,7 @@ _SEND_SECONDS = 30.0
 Value = float | int | bool | str | None
 
 
-class Sink:
+class Writer:
     """Takes records with the same fields, in order.
 
     Parameters
@@ -58,10 +58,10 @@ class Sink:
         self.close()
 
 
-def open_sink(
+def open_writer(
     where: str, fields: Sequence[str], *, resumable: bool = False, position: dict[str, Any] | None = None
-) -> Sink:
-    """The sink for an address.
+) -> Writer:
+    """The writer for an address.
 
     Parameters
     ----------
@@ -70,35 +70,35 @@ def open_sink(
     fields : sequence of str
         Names of the fields.
     resumable : bool, default=False
-        Whether the sink must be able to go on after a crash; a Parquet file is then a folder of parts.
+        Whether the writer must be able to go on after a crash; a Parquet file is then a folder of parts.
     position : dict, optional
-        What `flush` gave before a restart: whatever is behind it is dropped. By default the sink begins anew.
+        What `flush` gave before a restart: whatever is behind it is dropped. By default the writer begins anew.
 
     Returns
     -------
-    Sink
-        The sink.
+    Writer
+        The writer.
     """
     if "://" in where:
-        return _broker_sink(address(where), fields)
+        return _broker_writer(address(where), fields)
     ending = os.path.splitext(where)[1].lower()
     if ending in (".parquet", ".pq"):
-        return ParquetSink(where, fields, parts=resumable, position=position)
+        return ParquetTableWriter(where, fields, parts=resumable, position=position)
     if where == "-" or ending in (".csv", ".txt"):
-        return CsvSink(where, fields, position=position)
+        return CsvWriter(where, fields, position=position)
     if ending in (".jsonl", ".ndjson", ".json"):
-        return JsonSink(where, fields, position=position)
+        return JsonWriter(where, fields, position=position)
     raise InputError(
         f"{where}: give a file that ends in .csv, .jsonl or .parquet, or an address such as redis://host/name."
     )
 
 
-def _broker_sink(where: Address, fields: Sequence[str]) -> Sink:
-    kinds: dict[str, Callable[..., Sink]] = {
-        "redis": RedisSink,
-        "kafka": KafkaSink,
-        "mqtt": MqttSink,
-        "mqtts": MqttSink,
+def _broker_writer(where: Address, fields: Sequence[str]) -> Writer:
+    kinds: dict[str, Callable[..., Writer]] = {
+        "redis": RedisWriter,
+        "kafka": KafkaWriter,
+        "mqtt": MqttWriter,
+        "mqtts": MqttWriter,
     }
     if where.scheme not in kinds:
         raise InputError(f"{where}: the address starts with one of {', '.join(kinds)}.")
@@ -114,7 +114,7 @@ def plain(fields: Sequence[str], record: Sequence[Value]) -> dict[str, Value]:
 # -- files -----------------------------------------------------------------------------------------
 
 
-class LineSink(Sink):
+class LineWriter(Writer):
     """Records as lines of text."""
 
     def __init__(self, where: str, fields: Sequence[str], *, position: dict[str, Any] | None = None) -> None:
@@ -159,7 +159,7 @@ class LineSink(Sink):
             self._file.close()
 
 
-class CsvSink(LineSink):
+class CsvWriter(LineWriter):
     """Records as CSV; empty where there is no number."""
 
     def head(self) -> bytes:
@@ -177,7 +177,7 @@ class CsvSink(LineSink):
         return text.getvalue().encode()
 
 
-class JsonSink(LineSink):
+class JsonWriter(LineWriter):
     """Records as JSON objects, one a line."""
 
     def write(self, records: Sequence[Sequence[Value]]) -> None:
@@ -186,7 +186,7 @@ class JsonSink(LineSink):
         self._waiting.append("".join(lines).encode())
 
 
-class ParquetSink(Sink):
+class ParquetTableWriter(Writer):
     """Records as a Parquet file, or as a folder of parts of which each flush writes one."""
 
     def __init__(
@@ -252,7 +252,7 @@ class ParquetSink(Sink):
 # -- brokers ---------------------------------------------------------------------------------------
 
 
-class MessageSink(Sink):
+class MessageWriter(Writer):
     """Records as messages of a broker, sent at least once."""
 
     def __init__(self, where: Address, fields: Sequence[str]) -> None:
@@ -278,7 +278,7 @@ class MessageSink(Sink):
         return SourceLostError(f"{self._where} cannot be reached: {reason}.")
 
 
-class RedisSink(MessageSink):
+class RedisWriter(MessageWriter):
     """Records as entries of a Redis stream."""
 
     def __init__(self, where: Address, fields: Sequence[str]) -> None:
@@ -296,7 +296,7 @@ class RedisSink(MessageSink):
         self._client.close()
 
 
-class KafkaSink(MessageSink):
+class KafkaWriter(MessageWriter):
     """Records as JSON messages on a topic of Kafka."""
 
     def __init__(self, where: Address, fields: Sequence[str]) -> None:
@@ -330,7 +330,7 @@ class KafkaSink(MessageSink):
             raise self._lost(f"messages could not be delivered ({failures[0]})")
 
 
-class MqttSink(MessageSink):
+class MqttWriter(MessageWriter):
     """Records as JSON messages on an MQTT topic."""
 
     def __init__(self, where: Address, fields: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Redis, Kafka and MQTT as sources and sinks, against real brokers."""
+"""Redis, Kafka and MQTT as sources and writers, against real brokers."""
 
 import json
 import signal
@@ -13,14 +13,14 @@ from everlearn import OnlinePPCA
 from everlearn.errors import InputError, SourceLostError
 from everlearn.streams import runner as runners
 from everlearn.streams.runner import Runner
-from everlearn.streams.session import Learner
+from everlearn.streams.session import Session
 from everlearn.streams.sources.jsonl import messages_to_rows
 from everlearn.streams.sources.kafka import _Reading
 from everlearn.streams.sources.messages import address
 from everlearn.streams.sources.opening import open_source
 from everlearn.streams.sources.schema import Columns
 from everlearn.streams.store.store import Store
-from everlearn.streams.writers import open_sink
+from everlearn.streams.writers import open_writer
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(500, 2))
@@ -74,8 +74,8 @@ def redis_port(tmp_path_factory):
 def test_redis(redis_port, monkeypatch):
     monkeypatch.setattr("everlearn.streams.sources.messages.MessageSource.batch_messages", 64)
     where = f"redis://127.0.0.1:{redis_port}/rows"
-    with open_sink(where, ["a", "b"]) as sink:
-        sink.write(X.tolist())
+    with open_writer(where, ["a", "b"]) as writer:
+        writer.write(X.tolist())
     batches, found = rows_of(where)
     np.testing.assert_array_equal(found, X)
     assert [len(batch.X) for batch in batches] == [64] * 7 + [52]
@@ -113,7 +113,7 @@ def test_a_lost_redis_is_waited_for(tmp_path, monkeypatch):
         with redis_server(tmp_path, port):
             fill(0, 200)
             source = open_source(where)
-            run = Runner(source, Learner(OnlinePPCA(1), store=store, columns=["a", "b"]), say=said.append)
+            run = Runner(source, Session(OnlinePPCA(1), store=store, columns=["a", "b"]), say=said.append)
             run.watch = lambda batch, seen: run.stop.set() if run.n_learned == 500 else None
             thread = threading.Thread(target=run.run)
             thread.start()
@@ -203,7 +203,7 @@ def test_a_kafka_that_stalls_is_reported_and_waited_for(tmp_path, monkeypatch):
                 if len(learned) == 1:
                     kafka.process.send_signal(signal.SIGSTOP)
 
-        run = Runner(source, Learner(OnlinePPCA(1), store=store, columns=["a", "b"]), say=say, watch=watch)
+        run = Runner(source, Session(OnlinePPCA(1), store=store, columns=["a", "b"]), say=say, watch=watch)
         run.run()
         assert "has sent nothing of partition" in said[0]
         assert run.n_learned == store.totals("model")["rows"] == 500
@@ -229,9 +229,9 @@ def test_options_of_kafka_that_do_not_exist(kafka):
 
 def test_kafka_as_a_sink(kafka):
     where = f"kafka://{kafka.address}/scores"
-    with open_sink(where, ["row", "a"]) as sink:
-        sink.write([(i, float(value)) for i, value in enumerate(X[:50, 0])])
-        sink.write([(50, float("nan"))])
+    with open_writer(where, ["row", "a"]) as writer:
+        writer.write([(i, float(value)) for i, value in enumerate(X[:50, 0])])
+        writer.write([(50, float("nan"))])
     found = rows_of(where, columns=["row", "a"])[1]
     found = found[np.argsort(found[:, 0])]
     np.testing.assert_array_equal(found[:50, 1], X[:50, 0])
@@ -260,8 +260,8 @@ def test_mqtt_is_learned_at_least_once(mqtt_port, tmp_path):
     where = f"mqtt://127.0.0.1:{mqtt_port}/plant/rows"
     first = open_source(where, columns=["a", "b"], session="everlearn-test")
     assert not first.replayable
-    with open_sink(where, ["a", "b"]) as sink:
-        sink.write(X[:30].tolist())
+    with open_writer(where, ["a", "b"]) as writer:
+        writer.write(X[:30].tolist())
     arrived = next(iter(first.batches()))
     assert len(arrived.X) > 0
     first.close()  # nothing was acknowledged
@@ -269,7 +269,7 @@ def test_mqtt_is_learned_at_least_once(mqtt_port, tmp_path):
         Store(tmp_path / "run.db") as store,
         open_source(where, columns=["a", "b"], session="everlearn-test", stop_at_end=True) as second,
     ):
-        learner = Learner(OnlinePPCA(1), store=store, columns=["a", "b"])
+        learner = Session(OnlinePPCA(1), store=store, columns=["a", "b"])
         seen = []
         Runner(second, learner, watch=lambda batch, foresight: seen.append(batch) if batch else None).run()
         found = np.concatenate([batch.X for batch in seen])
@@ -284,8 +284,8 @@ def test_mqtt_finds_columns_and_keeps_the_first_message(mqtt_port):
 
     def publish():
         time.sleep(0.5)
-        with open_sink(f"mqtt://127.0.0.1:{mqtt_port}/fresh/rows", ["a", "name", "b"]) as sink:
-            sink.write([(a, "M1", b) for a, b in X[:10].tolist()])
+        with open_writer(f"mqtt://127.0.0.1:{mqtt_port}/fresh/rows", ["a", "name", "b"]) as writer:
+            writer.write([(a, "M1", b) for a, b in X[:10].tolist()])
 
     thread = threading.Thread(target=publish)
     thread.start()

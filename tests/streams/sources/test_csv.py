@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from everlearn.errors import InputError
 from everlearn.streams.sources import csv, files
-from everlearn.streams.sources.files import FileSource
+from everlearn.streams.sources.opening import open_source
 
 
 def read_file(path, **options):
     """All rows of a file, and what was said about it."""
-    with FileSource([str(path)], **options) as source:
+    with open_source(str(path), **options) as source:
         batches = list(source.batches())
     bad = [row for batch in batches for row in batch.bad]
     first_bad = {}
@@ -192,7 +192,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
         path = tmp_path / f"{n}.csv"
         path.write_text("a,b,c\n" + "1.25,2.5,3.75\n" * n)
         tracemalloc.start()
-        with FileSource([str(path)]) as source:
+        with open_source(str(path)) as source:
             assert sum(len(batch.X) for batch in source.batches()) == n
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -20,7 +20,7 @@ from everlearn.streams.sources import arrow_files as tables
 from everlearn.streams.sources import files
 from everlearn.streams.sources.files import FileSource
 from everlearn.streams.sources.opening import open_source
-from everlearn.streams.sources.source import Ahead, IteratorSource
+from everlearn.streams.sources.source import IteratorSource, Prefetcher
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 3))
@@ -150,8 +150,8 @@ def test_json_records(tmp_path):
     np.testing.assert_array_equal(batch.X[:3], [[900, 1, 21.5], [901, 0, np.nan], [902, np.nan, np.nan]])
     assert [(row.reason, int(row.place.rpartition(":")[2])) for row in batch.bad] == [
         ("a line that is no JSON", 4),
-        ("text in a column of numbers", 6),
         ("an infinite number", 5),
+        ("text in a column of numbers", 6),
     ]
     with open_source(str(path)) as source:
         assert source.columns.names == ["motor.rpm", "motor.on", "temp"]
@@ -269,7 +269,7 @@ def test_a_growing_file_is_followed_and_so_are_new_ones(tmp_path):
     threading.Thread(target=grow).start()
     source = open_source(str(tmp_path / "log*.csv"), follow=True)
     assert source.live
-    ahead = Ahead(source, None, patience=0.05)
+    ahead = Prefetcher(source, None, timeout=0.05)
     np.testing.assert_array_equal(taken(ahead, 3500), np.concatenate([X, X[:500]]))
     ahead.close()
     source.close()
@@ -279,7 +279,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n3,4")
     source = open_source(str(path), follow=True)
-    ahead = Ahead(source, None, patience=0.05)
+    ahead = Prefetcher(source, None, timeout=0.05)
     assert taken(ahead, 1).tolist() == [[1, 2]]
     with open(path, "a") as file:
         file.write("5\n")
@@ -332,7 +332,7 @@ def test_reading_ahead_hands_errors_over():
         yield X[:5]
         raise ZeroDivisionError
 
-    ahead = Ahead(IteratorSource(broken, names=NAMES), None)
+    ahead = Prefetcher(IteratorSource(broken, names=NAMES), None)
     with pytest.raises(ZeroDivisionError):
         taken(ahead, 10)
     ahead.close()

@@ -119,7 +119,7 @@ def test_events_in_their_order(opened):
     opened.commit("m", mixture(), 0, events=events)
     opened.note("m", [Event(4, "a")])
     found = opened.events("m")
-    assert [event[1:] for event in found[:4]] == [(100.0 + i, i, "ab"[i % 2], float(i), {"i": i}) for i in range(4)]
+    assert [event[1:6] for event in found[:4]] == [(100.0 + i, i, "ab"[i % 2], float(i), {"i": i}) for i in range(4)]
     assert math.isnan(found[4].value)
     assert abs(found[4].time - time.time()) < 60
     assert [event.row for event in opened.events("m", after=found[1].id, kinds=["a"])] == [2, 4]

@@ -38,16 +38,16 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
 
 def _impute(model: Any, sources: tuple[str, ...], output: str, std: bool) -> None:
     from everlearn.reporting.queries import column_names
-    from everlearn.streams.writers import open_sink
+    from everlearn.streams.writers import open_writer
 
     bad = Counter[str]()
     with rows_from(sources, model) as batches:
         names = column_names(model)
-        with open_sink(output, [*names, *(f"{name}_std" for name in names if std)]) as sink:
+        with open_writer(output, [*names, *(f"{name}_std" for name in names if std)]) as writer:
             for batch in batches:
                 bad.update(left_out.reason for left_out in batch.bad)
                 if len(batch.X):
                     answer = model.impute(batch.X, return_std=True)
-                    sink.write((np.column_stack(answer) if std else answer[0]).tolist())
-                    sink.flush()
+                    writer.write((np.column_stack(answer) if std else answer[0]).tolist())
+                    writer.flush()
     say_bad_rows(bad)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from rich.console import Console
 
-from everlearn.cli.models import KINDS, SUPERVISED
+from everlearn.cli.models import KINDS
+from everlearn.cli.options import LearnOptions
 
 _EXAMPLES = """
 Examples:
@@ -30,31 +31,6 @@ once from MQTT.
 """
 
 
-class Options(NamedTuple):
-    """What was asked for."""
-
-    sources: tuple[str, ...]
-    demo: bool
-    model: str
-    settings: tuple[str, ...]
-    start: str | None
-    target: str | None
-    columns: tuple[str, ...]
-    rows: int | None
-    seed: int
-    state: str | None
-    name: str
-    model_file: str | None
-    report: str | None
-    outputs: dict[str, str]
-    follow: bool
-    stop_at_end: bool
-    strict: bool
-    patience: float | None
-    workers: int | None
-    cluster: str | None
-
-
 @click.command(name="learn", epilog=_EXAMPLES)
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @click.option("--demo", is_flag=True, help="Learn the demonstration stream: a machine with regimes, gaps and faults.")
@@ -63,6 +39,7 @@ class Options(NamedTuple):
 @click.option("--start", type=click.Path(exists=True, dir_okay=False), help="Go on with the model in this file.")
 @click.option("--target", help="The column to predict, for a classifier or regressor.")
 @click.option("--columns", multiple=True, help="Names or patterns of the columns to learn, separated by commas.")
+@click.option("--time", help="The column of times, kept and not learned; by default the first that holds times.")
 @click.option("--rows", type=click.IntRange(min=1), help="Learn at most this many rows.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness.")
 @click.option("--state", type=click.Path(dir_okay=False), help="Keep the state of the run here, safe from any crash.")
@@ -72,7 +49,7 @@ class Options(NamedTuple):
 @click.option("--scores", help="Write each row's log-density before it was learned to this file or broker.")
 @click.option("--imputations", help="Write the rows with their gaps filled.")
 @click.option("--changes", help="Write the changes that were noticed.")
-@click.option("--novelties", help="Write the rows that were novel.")
+@click.option("--novelties", help="Write the rows whose p-value is below the model's novelty_level.")
 @click.option("--follow", is_flag=True, help="Wait for more rows at the end of the files.")
 @click.option("--stop-at-end", is_flag=True, help="Stop when all messages of a broker are learned.")
 @click.option("--strict", is_flag=True, help="Stop at the first row that cannot be read.")
@@ -86,26 +63,20 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     """Learn a model from files or a broker, one row after the other.
 
     SOURCE is a file (CSV, JSON lines, Parquet, Arrow; also compressed with gzip), a pattern, - for standard input, or
-    an address: redis://host/stream, kafka://host/topic, mqtt://host/topic. Columns of text or times are left out with
-    a word about it, and so are rows that cannot be read. Empty cells are gaps, which the model takes as they are.
+    an address: redis://host/stream, kafka://host/topic, mqtt://host/topic. Columns of text are left out with a word
+    about it, and so are rows that cannot be read. A column of times is kept beside the rows and not learned. Empty
+    cells are gaps, which the model takes as they are.
     """
     places = {"scores": scores, "imputations": imputations, "changes": changes, "novelties": novelties}
-    asked = Options(outputs={kind: where for kind, where in places.items() if where}, **options)
-    _check_usage(asked)
+    asked = LearnOptions(outputs={kind: where for kind, where in places.items() if where}, **options)
+    asked.check()
     console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
-    from everlearn.cli import learn_run as learning  # all that learns, slow to import
+    # All that learns is slow to import: wrong usage and --help are answered without it.
+    if asked.in_partitions:
+        from everlearn.cli.learn_partitions import learn_partitions
 
-    learning.run(asked, console)
+        learn_partitions(asked, console)
+    else:
+        from everlearn.cli.learn_run import learn_stream
 
-
-def _check_usage(asked: Options) -> None:
-    if asked.demo == bool(asked.sources):
-        raise click.UsageError("Give files or an address to learn from, or --demo, and not both.")
-    if asked.demo and asked.columns:
-        raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
-    if (asked.target is not None) != (asked.model in SUPERVISED) and asked.start is None:
-        raise click.UsageError("--target goes with --model classifier or regressor, and they need it.")
-    if asked.start and asked.settings:
-        raise click.UsageError("--set is for a new model; the one of --start has its settings.")
-    if asked.demo and asked.target:
-        raise click.UsageError("The demonstration stream has no target.")
+        learn_stream(asked, console)

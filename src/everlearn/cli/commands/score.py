@@ -48,16 +48,16 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
 
 
 def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | None) -> int:
-    from everlearn.streams.writers import open_sink
+    from everlearn.streams.writers import open_writer
 
     row, n_alarms, bad = 0, 0, Counter[str]()
-    with rows_from(sources, model) as batches, open_sink(output, fields(model)) as sink:
+    with rows_from(sources, model) as batches, open_writer(output, fields(model)) as writer:
         for batch in batches:
             bad.update(left_out.reason for left_out in batch.bad)
             if len(batch.X):
                 answers = answers_to(model, batch.X)
-                sink.write(list(zip(range(row, row + len(batch.X)), *map(_plain, answers), strict=True)))
-                sink.flush()
+                writer.write(list(zip(range(row, row + len(batch.X)), *map(_plain, answers), strict=True)))
+                writer.flush()
                 row += len(batch.X)
                 n_alarms += int((answers[1] < alarm).sum()) if alarm is not None else 0
     say_bad_rows(bad)

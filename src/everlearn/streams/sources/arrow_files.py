@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from everlearn.errors import InputError, require
-from everlearn.streams.sources.parsing import Record, Rows, rows_of
-from everlearn.streams.sources.schema import LOOK_ROWS, choose, kind_of
-from everlearn.streams.sources.source import Position, without_infinities
+from everlearn.streams.sources.parsing import Batch, Position, Record, batch_of, without_infinities
+from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, NoRowsError, choose, kind_of
+from everlearn.typing import Array
 
 TABLE_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 SLICE_ROWS = 8192
-_DEEPEST = 4
+_DEEPEST = 4  # levels of nested columns that become columns of their own
 
 
 class TableFile:
@@ -26,70 +26,118 @@ class TableFile:
     ----------
     path : str
         The file.
-    columns : sequence of str, optional
-        Names or patterns of the columns to read.
-    target : str, optional
-        The column to predict.
+    choice : Choice
+        Which columns are asked for.
+    row_groups : sequence of int, optional
+        The row groups of a Parquet file to read; all of them by default.
+    slice_rows : int, optional
+        Most rows of a batch; 8192 by default.
     """
 
-    def __init__(self, path: str, *, columns: Sequence[str] | None = None, target: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        choice: Choice = ALL_NUMBERS,
+        *,
+        row_groups: Sequence[int] | None = None,
+        slice_rows: int | None = None,
+    ) -> None:
         self.path = path
         self._arrow = require("pyarrow", "streams")
         self._place = f"{path}: row "
+        self._row_groups, self._slice_rows = row_groups, slice_rows or SLICE_ROWS
         self._row = 0
         head = next(self._tables(0), None)
         if head is None or head.num_rows == 0:
-            raise InputError(f"{path} has no rows.")
+            raise NoRowsError(f"{path} has no rows.")
         head = head.slice(0, LOOK_ROWS)
-        kinds = {name: self._kind(name, head.column(name)) for name in dict.fromkeys(head.column_names)}
-        self.columns = choose(path, kinds, columns, target)
+        found = {name: head.column(name) for name in dict.fromkeys(head.column_names)}
+        samples = {name: self._values(column) for name, column in found.items()}
+        self.kinds = {name: self._kind(name, column, samples[name]) for name, column in found.items()}
+        self.columns = choose(path, self.kinds, choice, samples)
 
-    def told(self) -> int:
-        """Bytes of the file that were read, about."""
+    def bytes_read(self) -> int:
+        """Bytes of the file that were read, about: by the share of its rows."""
         return int(self.size() * self._row / max(1, self._n_rows())) if self._row else 0
 
     def size(self) -> int:
         """Bytes on disk."""
         return os.path.getsize(self.path)
 
+    def row_group_rows(self) -> tuple[int, ...]:
+        """Rows of each row group of a Parquet file; empty for Arrow files, which have none."""
+        with open(self.path, "rb") as file:
+            if file.read(4) != b"PAR1":
+                return ()
+        footer = require("pyarrow.parquet", "streams").read_metadata(self.path)
+        return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+
     def close(self) -> None:
-        """Nothing stays open; nothing of it counts as read any more."""
+        """Begin to count the bytes read from zero; no file stays open between two batches."""
         self._row = 0
 
-    def batches(self, position: Position | None) -> Iterator[tuple[Rows, Position]]:
-        """Rows from a position on, and the position behind them."""
+    def batches(self, position: Position | None = None) -> Iterator[Batch]:
+        """Batches from a position on."""
         row = 0 if position is None else int(position["row"])
         waiting: list[Any] = []
         for table in self._tables(row):
             waiting.append(table)
-            while sum(part.num_rows for part in waiting) >= SLICE_ROWS:
+            while sum(part.num_rows for part in waiting) >= self._slice_rows:
                 whole = self._arrow.concat_tables(waiting)
-                yield self._rows(whole.slice(0, SLICE_ROWS), row), {"row": row + SLICE_ROWS}
-                row += SLICE_ROWS
-                self._row, waiting = row, [whole.slice(SLICE_ROWS)]
+                yield self._batch(whole.slice(0, self._slice_rows), row)
+                row += self._slice_rows
+                self._row, waiting = row, [whole.slice(self._slice_rows)]
         whole = self._arrow.concat_tables(waiting) if waiting else None
         if whole is not None and whole.num_rows:
-            yield self._rows(whole, row), {"row": row + whole.num_rows}
+            yield self._batch(whole, row)
 
     # -- values -----------------------------------------------------------------------------------
 
-    def _kind(self, name: str, column: Any) -> str:
+    def _kind(self, name: str, column: Any, values: list[Any]) -> str:
         types, kind = self._arrow.types, column.type
         if types.is_temporal(kind):
             return "times"
         if types.is_nested(kind):
             return "lists"
-        return kind_of(name, column.to_pylist())
+        return kind_of(name, values)
 
-    def _rows(self, table: Any, first_row: int) -> Rows:
+    def _values(self, column: Any) -> list[Any]:
+        """The values of a column as Python's own; times as seconds since 1970, or as text with their zone."""
+        types = self._arrow.types
+        if types.is_temporal(column.type):
+            if types.is_timestamp(column.type) or types.is_date(column.type):
+                # Microseconds: Python's datetime has no nanoseconds.
+                zone = getattr(column.type, "tz", None)
+                values = column.cast(self._arrow.timestamp("us", zone), safe=False).to_pylist()
+                return [None if value is None else value.isoformat() for value in values]
+            return [None if value is None else str(value) for value in column.to_pylist()]
+        values = column.to_pylist()
+        return [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+
+    def _batch(self, table: Any, first_row: int) -> Batch:
+        """One slice of the table as rows; columns of plain numbers are not taken apart cell by cell."""
+        position = {"row": first_row + table.num_rows}
         columns = [table.column(name) for name in self.columns.all]
-        if not all(self._is_number(column.type) for column in columns):
-            values = zip(*(column.to_pylist() for column in columns), strict=True)
-            return rows_of((Record(f"{self._place}{first_row + i}", v) for i, v in enumerate(values)), self.columns)
-        arrays = [column.cast(self._arrow.float64(), safe=False).to_numpy() for column in columns]
-        X = np.column_stack(arrays[: len(self.columns.names)])
-        y = None if self.columns.target is None else arrays[-1].copy()
-        return without_infinities(np.ascontiguousarray(X), y, self._place, first_row)
+        times = self._times(table)
+        if all(self._is_number(column.type) for column in columns):
+            arrays = [column.cast(self._arrow.float64(), safe=False).to_numpy() for column in columns]
+            X = np.ascontiguousarray(np.column_stack(arrays[: len(self.columns.names)]))
+            y = None if self.columns.target is None else arrays[-1].copy()
+            return without_infinities(Batch(X, y, (), position, times), self._place, first_row)
+        rows = zip(*(self._values(table.column(name)) for name in self.columns.read), strict=True)
+        records = (Record(f"{self._place}{first_row + i}", values) for i, values in enumerate(rows))
+        return batch_of(records, self.columns)._replace(position=position)
+
+    def _times(self, table: Any) -> Array | None:
+        how = self.columns.time_format
+        if how is None:
+            return None
+        column = table.column(self.columns.time)
+        types = self._arrow.types
+        if types.is_timestamp(column.type) or types.is_date(column.type):
+            moments = column.cast(self._arrow.timestamp("us"), safe=False)
+            return moments.cast(self._arrow.int64()).cast(self._arrow.float64(), safe=False).to_numpy() / 1e6
+        return np.array([how.seconds(value) for value in self._values(column)], dtype=np.float64)
 
     def _is_number(self, kind: Any) -> bool:
         types = self._arrow.types
@@ -111,6 +159,9 @@ class TableFile:
         try:
             yield
         except (self._arrow.lib.ArrowException, OSError) as error:
+            # pyarrow calls a damaged footer an OSError too, but only the system's own errors have a number.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             raise InputError(f"{self.path} cannot be read; it is damaged or not what it seems: {error}.") from error
 
     def _pieces(self, start: int) -> Iterator[Any]:
@@ -120,15 +171,18 @@ class TableFile:
 
     def _parquet(self, start: int) -> Iterator[Any]:
         file = require("pyarrow.parquet", "streams").ParquetFile(self.path)
-        top = {name.split(".")[0] for name in self.columns.all} if hasattr(self, "columns") else None
+        top = {name.split(".")[0] for name in self.columns.read} if hasattr(self, "columns") else None
         with contextlib.closing(file):
-            for group in range(file.metadata.num_row_groups):
+            groups = range(file.metadata.num_row_groups) if self._row_groups is None else self._row_groups
+            for group in groups:
                 n = file.metadata.row_group(group).num_rows
                 if start >= n:
                     start -= n
                     continue
                 names = None if top is None else [name for name in file.schema_arrow.names if name in top]
-                for piece in file.iter_batches(batch_size=SLICE_ROWS, row_groups=[group], columns=names):
+                # One thread: several partitions or models may be learned beside this one.
+                pieces = file.iter_batches(self._slice_rows, row_groups=[group], columns=names, use_threads=False)
+                for piece in pieces:
                     skip = min(start, piece.num_rows)
                     start -= skip
                     yield piece.slice(skip)
@@ -141,12 +195,8 @@ class TableFile:
             for piece in pieces:
                 skip = min(start, piece.num_rows)
                 start -= skip
-                yield from (
-                    piece.slice(skip + i, SLICE_ROWS) for i in range(0, max(piece.num_rows - skip, 0), SLICE_ROWS)
-                )
+                size = self._slice_rows
+                yield from (piece.slice(skip + i, size) for i in range(0, max(piece.num_rows - skip, 0), size))
 
     def _n_rows(self) -> int:
-        with open(self.path, "rb") as file:
-            if file.read(4) != b"PAR1":
-                return self._row
-        return int(require("pyarrow.parquet", "streams").read_metadata(self.path).num_rows)
+        return sum(self.row_group_rows()) or self._row

@@ -1,20 +1,32 @@
 """CSV: text with or without a header, separated by comma, semicolon, tab or bar.
 
 A block of clean rows is parsed by pyarrow where that is installed. A block with anything unusual in it is read cell by
-cell, so that each bad row is found with its reason; the numbers are the same.
+cell, so that each bad row is found with its reason. The two parsers are equivalent: a block that both can read gives
+the same numbers, bit for bit (a law that the tests check on random tables).
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.errors import InputError, MissingExtraError, require
-from everlearn.streams.sources.parsing import Record, Rows, rows_of
-from everlearn.streams.sources.schema import LOOK_ROWS, MISSING, Columns, choose, kind_of, number, unique_names
+from everlearn.streams.sources.parsing import Batch, Record, batch_of
+from everlearn.streams.sources.schema import (
+    ALL_NUMBERS,
+    LOOK_ROWS,
+    MISSING,
+    Choice,
+    Columns,
+    NoRowsError,
+    check_width,
+    choose,
+    kind_of,
+    number,
+    unique_names,
+)
 
 DELIMITERS = (",", ";", "\t", "|")
 NO_TEXT = (b"PK\x03\x04", b"PAR1", b"ARROW1", b"%PDF", b"\x1f\x8b")
@@ -22,7 +34,7 @@ LONGEST_RECORD = 100  # lines of one record whose cells have line breaks
 _BOM = b"\xef\xbb\xbf"
 
 
-class Cells(NamedTuple):
+class CsvRecord(NamedTuple):
     """One record of a CSV text: its first line, counted from 1, and its cells; None where they cannot be told."""
 
     line: int
@@ -39,10 +51,8 @@ class CsvFormat:
         What to call the file in messages.
     head : bytes
         Its beginning, in whole lines.
-    columns : sequence of str, optional
-        Names or patterns of the columns to read.
-    target : str, optional
-        The column to predict.
+    choice : Choice
+        Which columns are asked for.
 
     Attributes
     ----------
@@ -54,9 +64,7 @@ class CsvFormat:
         Offset of the first row, and number of lines before it.
     """
 
-    def __init__(
-        self, place: str, head: bytes, *, columns: Sequence[str] | None = None, target: str | None = None
-    ) -> None:
+    def __init__(self, place: str, head: bytes, choice: Choice = ALL_NUMBERS) -> None:
         self.place = place
         self.newline = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
         self.start = len(_BOM) if head.startswith(_BOM) else 0
@@ -66,7 +74,7 @@ class CsvFormat:
         self._check_text(first)
         self.delimiter = max(DELIMITERS, key=first.decode(errors="replace").count)
         self.decimal_comma = self.delimiter == ";"
-        self._look(head[self.start :], columns, target)
+        self._judge_columns(head[self.start :], choice)
 
     def _skip_blank_lines(self, head: bytes) -> None:
         while (end := head.find(self.newline, self.start) + 1) and not head[self.start : end].strip():
@@ -79,7 +87,7 @@ class CsvFormat:
         if "\0" in text or text.count("\ufffd") > 4 or first.startswith(NO_TEXT):
             raise InputError(f"{self.place} is not a text file in UTF-8. Write the table as CSV first.")
 
-    def _look(self, text: bytes, columns: Sequence[str] | None, target: str | None) -> None:
+    def _judge_columns(self, text: bytes, choice: Choice) -> None:
         """Read the header, and judge the columns by the first rows."""
         records, _ = self._records(text, self.line, final=True, limit=LOOK_ROWS + 1)
         header, rows = records[0].cells or [""], [record.cells for record in records[1:]]
@@ -91,24 +99,27 @@ class CsvFormat:
             n_lines = records[1].line - 1 - self.line if len(records) > 1 else text.count(self.newline)
             self.start += sum(len(line) + 1 for line in text.split(self.newline, n_lines)[:n_lines])
             self.line += n_lines
-        kinds = self._kinds(names, [row for row in rows if row is not None])
-        self.columns = choose(self.place, kinds, columns, target)
+        if choice.columns is None:
+            check_width(self.place, len(names))  # before a hundred thousand columns are judged one by one
+        samples = self._samples(names, [row for row in rows if row is not None])
+        self.kinds = {name: kind_of(name, cells, decimal_comma=self.decimal_comma) for name, cells in samples.items()}
+        self.columns = choose(self.place, self.kinds, choice, samples)
         self.width = len(names)
-        self.indices = [names.index(name) for name in self.columns.all]
+        places = {name: i for i, name in enumerate(names)}
+        self.indices = [places[name] for name in self.columns.read]
         comma = self.decimal_comma and any("," in cell for row in rows if row for cell in row)
         self._fast = FastParser.of(self, "," if comma else ".")
 
-    def _kinds(self, names: list[str], rows: list[list[str]]) -> dict[str, str]:
+    def _samples(self, names: list[str], rows: list[list[str]]) -> dict[str, tuple[str, ...]]:
+        """The first cells of each column."""
         if not rows:
-            raise InputError(f"{self.place} has a header ({', '.join(names)[:200]}) but no rows.")
+            raise NoRowsError(f"{self.place} has a header ({', '.join(names)[:200]}) but no rows.")
         rows = [row for row in rows if len(row) == len(names)]
         if not rows:
             raise InputError(f"{self.place} has {len(names)} names in its header, but no row with as many cells.")
-        cells = zip(*rows, strict=True)
-        kinds = (kind_of(*pair, decimal_comma=self.decimal_comma) for pair in zip(names, cells, strict=True))
-        return dict(zip(names, kinds, strict=True))
+        return dict(zip(names, zip(*rows, strict=True), strict=True))
 
-    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Rows, int]:
+    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Batch, int]:
         """Rows of a block of whole lines, and how many of its bytes they took.
 
         Parameters
@@ -123,8 +134,8 @@ class CsvFormat:
 
         Returns
         -------
-        rows : Rows
-            What was read.
+        batch : Batch
+            What was read; its position is left to the caller.
         n_bytes : int
             Bytes that were read.
         """
@@ -132,22 +143,24 @@ class CsvFormat:
         if fast is not None:
             return fast, len(block)
         records, used = self._records(block, line, final=final)
-        return rows_of(map(self._record, records), self.columns, decimal_comma=self.decimal_comma), used
+        return batch_of(map(self._record, records), self.columns, decimal_comma=self.decimal_comma), used
 
-    def _record(self, record: Cells) -> Record:
+    def _record(self, record: CsvRecord) -> Record:
         place, text = f"{self.place}:{record.line}", record.text
         if record.cells is None:
-            return Record(place, "quotes that do not close", text)
+            return Record(place, (), text, "quotes that do not close")
         if len(record.cells) != self.width:
-            return Record(place, "too few or too many cells", text)
+            return Record(place, (), text, "too few or too many cells")
         return Record(place, [record.cells[i] for i in self.indices], text)
 
-    def _records(self, block: bytes, line: int, *, final: bool, limit: int | None = None) -> tuple[list[Cells], int]:
+    def _records(
+        self, block: bytes, line: int, *, final: bool, limit: int | None = None
+    ) -> tuple[list[CsvRecord], int]:
         """Records that are not blank, and the bytes that they and blank lines took."""
         lines = block.split(self.newline)
         if not lines[-1]:
             lines.pop()
-        records: list[Cells] = []
+        records: list[CsvRecord] = []
         i = n_bytes = 0
         while i < len(lines) and (limit is None or len(records) < limit):
             n, cells = self._cells(lines, i)
@@ -155,7 +168,7 @@ class CsvFormat:
                 return records, n_bytes
             n = max(n, 1)
             if lines[i].rstrip(b"\r"):
-                records.append(Cells(line + i + 1, cells, lines[i].decode(errors="replace").strip()))
+                records.append(CsvRecord(line + i + 1, cells, lines[i].decode(errors="replace").strip()))
             n_bytes += sum(map(len, lines[i : i + n])) + n * len(self.newline)
             i += n
         return records, min(n_bytes, len(block))
@@ -197,6 +210,8 @@ class FastParser:
         self._parse = self._csv.ParseOptions(delimiter=format.delimiter)
         types: dict[str, Any] = {str(i): arrow.float64() for i in format.indices}
         if format.columns.labels:
+            types[str(format.indices[len(format.columns.names)])] = arrow.string()
+        if format.columns.time is not None:
             types[str(format.indices[-1])] = arrow.string()
         self._convert = self._csv.ConvertOptions(
             column_types=types,
@@ -214,7 +229,7 @@ class FastParser:
         except MissingExtraError:
             return None
 
-    def parse(self, block: bytes) -> Rows | None:
+    def parse(self, block: bytes) -> Batch | None:
         """Rows of a block; None if there is anything in it that needs a closer look."""
         if block.isspace() or not block or (b'"' in block and any(line.count(b'"') % 2 for line in block.split(b"\n"))):
             return None
@@ -225,21 +240,26 @@ class FastParser:
             )
         except self._invalid:
             return None
-        values = [column.to_numpy() for column in table.itercolumns()]
-        return self._rows(values)
+        return self._batch([column.to_numpy() for column in table.itercolumns()])
 
-    def _rows(self, values: list[Any]) -> Rows | None:
-        n = len(self._columns.names)
+    def _batch(self, values: list[Any]) -> Batch | None:
+        n, columns = len(self._columns.names), self._columns
         X = np.empty((len(values[0]), n))
         for j, column in enumerate(values[:n]):
             X[:, j] = column
-        y = None if self._columns.target is None else values[-1]
+        y = None if columns.target is None else values[n]
         if np.isinf(X).any():
             return None
-        if y is not None and self._columns.labels:
+        if y is not None and columns.labels:
             y = np.array([(label or "").strip() for label in y], dtype=object)
-            return None if "" in y else Rows(X, y, [])
-        return None if y is not None and not np.isfinite(y).all() else Rows(X, y, [])
+            if "" in y:
+                return None
+        elif y is not None and not np.isfinite(y).all():
+            return None
+        times = None
+        if columns.time_format is not None:
+            times = np.array([columns.time_format.seconds(value) for value in values[-1].tolist()], dtype=np.float64)
+        return Batch(X, y, times=times)
 
 
 def _buffer(block: bytes) -> Any:

@@ -2,80 +2,86 @@
 
 from __future__ import annotations
 
+import bz2
 import glob
 import gzip
+import lzma
 import os
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Protocol
 
 from everlearn.errors import InputError
 from everlearn.streams.sources.arrow_files import TABLE_MAGIC, TableFile
 from everlearn.streams.sources.csv import CsvFormat
 from everlearn.streams.sources.jsonl import JsonFormat, parsed
-from everlearn.streams.sources.parsing import Rows, rows_of
-from everlearn.streams.sources.schema import Columns
-from everlearn.streams.sources.source import Batch, Position, Source
+from everlearn.streams.sources.parsing import Batch, Position, empty_batch
+from everlearn.streams.sources.schema import ALL_NUMBERS, Choice, Columns
+from everlearn.streams.sources.source import Source
 from everlearn.streams.store.records import BadRow
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 24
 HEAD_BYTES = 1 << 18
 POLL_SECONDS = 0.2
-_GZIP = b"\x1f\x8b"
+_COMPRESSED = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ": lzma.LZMAFile}
+# A file is known again by its first bytes, and while it is followed by as many before the place of reading.
 _PRINT_BYTES = 4096
+
+
+class FileReplacedError(Exception):
+    """The file that is followed was replaced, or begun again: what is read next is not what follows."""
 
 
 class TextFormat(Protocol):
     """How to read the lines of a file."""
 
     columns: Columns
+    kinds: dict[str, str]
     newline: bytes
     start: int
     line: int
 
-    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Rows, int]:
+    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Batch, int]:
         """Rows of a block of whole lines, and how many of its bytes they took."""
 
 
 class FileSource(Source):
     """Files as one stream, in the order of their names; what they hold is recognised from their first bytes.
 
+    A file that is followed and replaced meanwhile (renamed, and another made in its place, as logrotate does) is read
+    to its end, and then the new one from its beginning. One that was truncated is read again from its beginning. Both
+    are said in the notes of a batch.
+
     Parameters
     ----------
     paths : sequence of str
         Paths, patterns such as ``logs/*.csv.gz``, or ``-`` for standard input.
-    columns : sequence of str, optional
-        Names or patterns of the columns to read.
-    target : str, optional
-        The column to predict.
+    choice : Choice
+        Which columns are asked for.
     follow : bool, default=False
         Whether to wait for more at the end of the last file, and for new files.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        columns: Sequence[str] | None = None,
-        target: str | None = None,
-        follow: bool = False,
-    ) -> None:
+    def __init__(self, paths: Sequence[str], choice: Choice = ALL_NUMBERS, *, follow: bool = False) -> None:
         self._patterns = list(paths)
         self.live = follow
         self._found = self._expand()
-        self._choice: dict[str, Any] = {"columns": columns, "target": target}
+        if not self._found:
+            raise InputError(f"No file matches {', '.join(self._patterns)}.")
+        self._choice = choice
         self.place = self._found[0] if len(self._found) == 1 else f"{len(self._found)} files"
         self.replayable = self._found != ["-"]
         if "-" in self._found and len(self._found) > 1:
             raise InputError("Standard input (-) cannot be read together with files.")
-        self._stdin = None if self.replayable else TextFile("standard input", StandardInput(), self._choice, None)
+        self._stdin = None if self.replayable else TextFile("standard input", StandardInput(), self._choice)
         first = self._open(self._found[0])
         self.columns = first.columns
         first.close()
-        self._choice["columns"] = self.columns.names
+        # All files have the columns of the first, whatever their own first rows look like.
+        self._choice = choice._replace(columns=self.columns.names, time=self.columns.time)
         self._done, self._current = 0, first
 
     def close(self) -> None:
@@ -87,7 +93,7 @@ class FileSource(Source):
         if not self.replayable:
             return None
         sizes = [os.path.getsize(path) for path in self._found if os.path.exists(path)]
-        return self._done + self._current.told(), sum(sizes)
+        return self._done + self._current.bytes_read(), sum(sizes)
 
     def batches(self, position: Position | None = None) -> Iterator[Batch]:
         """Batches of all files from a position on."""
@@ -95,8 +101,7 @@ class FileSource(Source):
         if position is not None and self.replayable:
             yield from self._batches_of(after, position)
         while True:
-            paths = [path for path in self._expand() if path > after or after == "" or not self.replayable]
-            for path in paths:
+            for path in [path for path in self._expand() if path > after or after == "" or not self.replayable]:
                 after = path
                 yield from self._batches_of(path, None)
             if not self.live or not self.replayable:
@@ -104,40 +109,82 @@ class FileSource(Source):
             time.sleep(POLL_SECONDS)
 
     def _batches_of(self, path: str, position: Position | None) -> Iterator[Batch]:
-        self._current = self._open(path)
-        try:
-            for rows, place in self._current.batches(position):
-                yield Batch(rows.X, rows.y, rows.bad, {"file": path, **place})
-        finally:
-            self._done += self._current.size()
-            self._current.close()
+        """Batches of one file, and of those that take its place while it is followed."""
+        while True:
+            self._current = self._open(path)
+            try:
+                for batch in self._current.batches(position):
+                    yield batch._replace(position={"file": path, **(batch.position or {})})
+                return
+            except FileReplacedError as replaced:
+                position = None
+                yield empty_batch(self.columns, notes=[str(replaced)])
+            finally:
+                self._done += self._current.size()
+                self._current.close()
+            self._wait_for_rows(path)
+
+    def _wait_for_rows(self, path: str) -> None:
+        """Wait until a file that was replaced is there, with a header and a row."""
+        while not os.path.exists(path) or os.path.getsize(path) == 0:
+            time.sleep(POLL_SECONDS)
 
     def _open(self, path: str) -> Any:
         """The file, by what it holds."""
         if self._stdin is not None:
             return self._stdin
-        _check_readable(path)
-        with open(path, "rb") as file:
-            magic = file.read(8)
-        if magic.startswith(TABLE_MAGIC):
-            return TableFile(path, **self._choice)
-        later = (lambda: self._is_last(path)) if self.live else None
-        if magic.startswith(_GZIP):
-            return TextFile(path, GzipBytes(path), self._choice, None)
-        return TextFile(path, FileBytes(path), self._choice, later)
+        return open_file(path, self._choice, waits=(lambda: self._is_last(path)) if self.live else None)
 
     def _is_last(self, path: str) -> bool:
-        return self._expand()[-1] <= path
+        later = self._expand()
+        return not later or later[-1] <= path
 
     def _expand(self) -> list[str]:
-        found: list[str] = []
+        found: dict[str, None] = {}
         for pattern in self._patterns:
             is_pattern = any(mark in pattern for mark in "*?[") and not os.path.exists(pattern)
-            matches = sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
-            found += [path for path in matches if path not in found and not (is_pattern and os.path.isdir(path))]
-        if not found:
-            raise InputError(f"No file matches {', '.join(self._patterns)}.")
+            matches = glob.glob(pattern, recursive=True) if is_pattern else [pattern]
+            found.update(dict.fromkeys(path for path in matches if not (is_pattern and os.path.isdir(path))))
         return sorted(found)
+
+
+def open_file(
+    path: str,
+    choice: Choice = ALL_NUMBERS,
+    *,
+    row_groups: Sequence[int] | None = None,
+    slice_rows: int | None = None,
+    waits: Callable[[], bool] | None = None,
+) -> TextFile | TableFile:
+    """Open one file as a table; what it holds is recognised from its first bytes, not from its name.
+
+    Parameters
+    ----------
+    path : str
+        CSV or JSON lines, also compressed by gzip, bzip2 or xz; Parquet or Arrow.
+    choice : Choice
+        Which columns are asked for.
+    row_groups : sequence of int, optional
+        The row groups of a Parquet file to read.
+    slice_rows : int, optional
+        Most rows in a batch of a Parquet or Arrow file.
+    waits : function, optional
+        Tells whether to wait for more at the end of a text file; never by default.
+
+    Returns
+    -------
+    TextFile or TableFile
+        It has `columns`, `kinds` (what each column of the file holds), `batches` and `close`.
+    """
+    _check_readable(path)
+    with open(path, "rb") as file:
+        magic = file.read(8)
+    if magic.startswith(TABLE_MAGIC):
+        return TableFile(path, choice, row_groups=row_groups, slice_rows=slice_rows)
+    for mark, unpack in _COMPRESSED.items():
+        if magic.startswith(mark):
+            return TextFile(path, CompressedBytes(path, unpack), choice)
+    return TextFile(path, FileBytes(path), choice, waits=waits)
 
 
 def _check_readable(path: str) -> None:
@@ -156,6 +203,7 @@ class FileBytes:
     def __init__(self, path: str) -> None:
         self.path = path
         self.file: BinaryIO = open(path, "rb")  # noqa: SIM115
+        self._checked = (0, 0)  # time and size at which the file was known to be the same
 
     def read(self, n: int) -> tuple[bytes, bool]:
         """Up to n bytes, and whether that is all there is now."""
@@ -166,9 +214,37 @@ class FileBytes:
         """Go to an offset."""
         self.file.seek(offset)
 
-    def told(self) -> int:
+    def bytes_read(self) -> int:
         """Bytes of the file on disk that were read."""
         return self.file.tell() if not self.file.closed else 0
+
+    def what_happened(self, head: bytes, tail: bytes, offset: int) -> str | None:
+        """Whether the file at the path still goes on what was read up to an offset; if not, what happened to it.
+
+        Parameters
+        ----------
+        head, tail : bytes
+            What the file began with, and what stood before the offset.
+        offset : int
+            Bytes that were read.
+        """
+        try:
+            there, mine = os.stat(self.path), os.fstat(self.file.fileno())
+        except FileNotFoundError:
+            return None  # renamed, and nothing in its place yet: the old one may still be written to
+        if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+            return f"{self.path} was replaced by another file; that is read from its beginning."
+        if there.st_size < offset:
+            return f"{self.path} was truncated; it is read again from its beginning."
+        if (there.st_mtime_ns, there.st_size) != self._checked:
+            with open(self.path, "rb") as file:
+                same = file.read(len(head)) == head
+                file.seek(offset - len(tail))
+                same = same and file.read(len(tail)) == tail
+            if not same:
+                return f"{self.path} was truncated and written anew; it is read again from its beginning."
+            self._checked = (there.st_mtime_ns, there.st_size)
+        return None
 
     def size(self) -> int:
         """Bytes on disk."""
@@ -179,22 +255,24 @@ class FileBytes:
         self.file.close()
 
 
-class GzipBytes(FileBytes):
-    """The bytes in a gzip file."""
+class CompressedBytes(FileBytes):
+    """The bytes in a compressed file; `unpack` makes a file that decompresses from one that does not."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, unpack: Any) -> None:
         super().__init__(path)
         self._packed = self.file
-        self.file = gzip.GzipFile(fileobj=self._packed)  # type: ignore[assignment]
+        self.file = unpack(fileobj=self._packed) if unpack is gzip.GzipFile else unpack(self._packed)
 
     def read(self, n: int) -> tuple[bytes, bool]:
         """Up to n bytes, and whether that is all there is."""
         try:
             return super().read(n)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk; damage has no number
             raise InputError(f"{self.path} is damaged or truncated: {error}.") from error
 
-    def told(self) -> int:
+    def bytes_read(self) -> int:
         """Bytes of the file on disk that were read."""
         return self._packed.tell() if not self._packed.closed else 0
 
@@ -205,7 +283,7 @@ class GzipBytes(FileBytes):
 
 
 class StandardInput:
-    """Standard input: bytes as they come, the first of them twice."""
+    """Standard input; the bytes read to detect the format are buffered and replayed."""
 
     def __init__(self) -> None:
         self._file: Any = sys.stdin.buffer
@@ -227,11 +305,11 @@ class StandardInput:
         self._keep = False
         self._begun = self._begun[offset:]
 
-    def told(self) -> int:
+    def bytes_read(self) -> int:
         """Nothing is known of how much there is."""
         return 0
 
-    size = told
+    size = bytes_read
 
     def close(self) -> None:
         """It stays open."""
@@ -246,26 +324,28 @@ class TextFile:
         What to call the file.
     source : FileBytes or StandardInput
         Its bytes.
-    choice : dict
-        The arguments `columns` and `target` of the format.
-    waits : function or None
-        Tells whether to wait for more at the end; None if never.
+    choice : Choice
+        Which columns are asked for.
+    waits : function, optional
+        Tells whether to wait for more at the end; never by default.
     """
 
-    def __init__(self, place: str, source: Any, choice: dict[str, Any], waits: Any) -> None:
+    def __init__(self, place: str, source: Any, choice: Choice = ALL_NUMBERS, *, waits: Any = None) -> None:
         self.place = place
         self._bytes = source
         self._waits = waits
         self._at_once = isinstance(source, StandardInput)
-        self.told, self.size, self.close = source.told, source.size, source.close
+        self.bytes_read, self.size, self.close = source.bytes_read, source.size, source.close
         try:
             head = self._head()
-            self.format: TextFormat = recognised(head)(place, head, **choice)
+            self.format: TextFormat = recognised(head)(place, head, choice)
         except BaseException:
             self.close()
             raise
         self._print = head[:_PRINT_BYTES]
-        self.columns = self.format.columns
+        self._tail = b""
+        self._at_end = False
+        self.columns, self.kinds = self.format.columns, self.format.kinds
 
     def _head(self) -> bytes:
         """The first whole lines: some hundred thousand bytes, or what there is; two lines at least."""
@@ -282,54 +362,66 @@ class TextFile:
                 time.sleep(POLL_SECONDS)
         return head
 
-    def batches(self, position: Position | None) -> Iterator[tuple[Rows, Position]]:
-        """Rows from a position on, and the position behind them: blocks of a size that the file alone decides."""
+    def batches(self, position: Position | None = None) -> Iterator[Batch]:
+        """Batches from a position on: blocks of a size that the file alone decides."""
         offset, line = self.format.start, self.format.line
         if position is not None:
             self._check_same(position)
             offset, line = position["offset"], position["line"]
         self._bytes.seek(offset)
         self._skipping = ended = False
+        self._replaced: str | None = None
         waiting, size = b"", BLOCK_BYTES
         while waiting or not ended:
             waiting, ended = self._filled(waiting, size, offset)
             view = waiting[:size]
-            rows, used = self._parse(view, line, ended)
+            batch, used = self._parse(view, line, ended)
             line += view.count(self.format.newline, 0, used)
             offset, waiting = offset + used, waiting[used:]
+            self._tail = (self._tail + view[:used])[-_PRINT_BYTES:]
+            # A record longer than the block gets a larger one, up to the longest line that is read.
             size = min(2 * size, LONGEST_LINE) if not used and len(view) == size else BLOCK_BYTES
-            if len(rows.X) or rows.bad:
-                yield rows, self._position(offset, line)
+            if len(batch.X) or batch.bad:
+                yield batch._replace(position=self._position(offset, line))
+        if self._replaced:
+            raise FileReplacedError(self._replaced)
 
     def _filled(self, waiting: bytes, size: int, offset: int) -> tuple[bytes, bool]:
-        """Read on until there are `size` bytes, or what there is now; tells whether no more will come."""
+        """Read on until there are `size` bytes, or what there is now; tells whether no more will come.
+
+        At the end of a file that is followed, what comes next is read only after the file is known to be the same: a
+        file that was written anew may have become longer than the place where reading stopped.
+        """
         if len(waiting) >= size:
             return waiting, False
-        data, short = self._bytes.read(size - len(waiting))
-        if short and self._waits is not None and self._waits():
+        follows = self._waits is not None and self._waits()
+        behind = offset + len(waiting)
+        if follows and self._at_end:
+            tail = (self._tail + waiting)[-min(_PRINT_BYTES, behind - self.format.start) :]
+            self._replaced = self._bytes.what_happened(self._print[:behind], tail, behind)
+        truncated = self._replaced is not None and "truncated" in self._replaced
+        data, short = (b"", True) if truncated else self._bytes.read(size - len(waiting))
+        self._at_end = short
+        if short and follows and self._replaced is None:
             if not data:
-                self._check_not_shorter(offset + len(waiting))
                 time.sleep(POLL_SECONDS)
             short = False
         return waiting + data, short
 
-    def _parse(self, view: bytes, line: int, ended: bool) -> tuple[Rows, int]:
+    def _parse(self, view: bytes, line: int, ended: bool) -> tuple[Batch, int]:
         """Rows of the whole lines of a view, and how many of its bytes they took."""
         end = view.rfind(self.format.newline) + 1
         if self._skipping:
             self._skipping = not end
-            return self._nothing(), view.find(self.format.newline) + 1 or len(view)
+            return empty_batch(self.columns), view.find(self.format.newline) + 1 or len(view)
         full = len(view) >= LONGEST_LINE
         if full and not end:
             self._skipping = True
             reason = f"a line of more than {LONGEST_LINE >> 20} MiB"
             bad = BadRow(f"{self.place}:{line + 1}", reason, view[:200].decode(errors="replace"))
-            return self._nothing()._replace(bad=[bad]), len(view)
+            return empty_batch(self.columns, bad=[bad]), len(view)
         whole = view if ended else view[:end]
-        return self.format.parse(whole, line, final=ended or full) if whole else (self._nothing(), 0)
-
-    def _nothing(self) -> Rows:
-        return rows_of([], self.columns)
+        return self.format.parse(whole, line, final=ended or full) if whole else (empty_batch(self.columns), 0)
 
     def _position(self, offset: int, line: int) -> Position:
         n = min(len(self._print), offset)
@@ -343,10 +435,6 @@ class TextFile:
                 f"{self.place} is not the file in which learning stopped: its beginning has changed. Give the file "
                 "that was learned before, or start anew with another --state file."
             )
-
-    def _check_not_shorter(self, offset: int) -> None:
-        if self._bytes.size() < offset:
-            raise InputError(f"{self.place} became shorter while it was followed. Start again to go on with it.")
 
 
 def recognised(head: bytes) -> type[Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from everlearn.errors import InputError
-from everlearn.streams.sources.parsing import Record, Rows, rows_of
-from everlearn.streams.sources.schema import LOOK_ROWS, Columns, choose, kind_of
+from everlearn.streams.sources.parsing import Batch, Record, batch_of
+from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, Columns, check_width, choose, kind_of
 
 _DEEPEST = 8
 
@@ -33,22 +33,24 @@ def parsed(text: bytes | str) -> dict[str, Any] | str:
         return "a line that is no JSON"
 
 
-def columns_of(
-    place: str, records: Iterable[dict[str, Any]], columns: Sequence[str] | None, target: str | None
-) -> Columns:
-    """Choose among the columns that some records have."""
+def columns_of(place: str, records: Iterable[dict[str, Any]], choice: Choice) -> tuple[Columns, dict[str, str]]:
+    """Choose among the columns that some records have; returns also what each of them holds."""
     kept = list(records)
-    found = {name: [record.get(name) for record in kept] for name in dict.fromkeys(itertools.chain(*kept))}
-    return choose(place, {name: kind_of(name, values) for name, values in found.items()}, columns, target)
+    names = dict.fromkeys(itertools.chain(*kept))
+    if choice.columns is None:
+        check_width(place, len(names))
+    samples = {name: [record.get(name) for record in kept] for name in names}
+    kinds = {name: kind_of(name, values) for name, values in samples.items()}
+    return choose(place, kinds, choice, samples), kinds
 
 
 def record_of(place: str, values: dict[str, Any] | str, columns: Columns, text: str) -> Record:
     """The chosen columns of a record; a column that it lacks is a gap."""
     if isinstance(values, str):
-        return Record(place, values, text)
-    if not any(name in values for name in (*columns.all, *columns.left_out)):
-        return Record(place, "none of the columns", text)
-    return Record(place, [values.get(name) for name in columns.all], text)
+        return Record(place, (), text, values)
+    if not any(name in values for name in (*columns.read, *columns.left_out)):
+        return Record(place, (), text, "none of the columns")
+    return Record(place, [values.get(name) for name in columns.read], text)
 
 
 class JsonFormat:
@@ -60,41 +62,35 @@ class JsonFormat:
         What to call the file in messages.
     head : bytes
         Its beginning, in whole lines.
-    columns : sequence of str, optional
-        Names or patterns of the columns to read.
-    target : str, optional
-        The column to predict.
+    choice : Choice
+        Which columns are asked for.
     """
 
     newline = b"\n"
     start = line = 0
 
-    def __init__(
-        self, place: str, head: bytes, *, columns: Sequence[str] | None = None, target: str | None = None
-    ) -> None:
+    def __init__(self, place: str, head: bytes, choice: Choice = ALL_NUMBERS) -> None:
         self.place = place
         lines = [line for line in head.split(b"\n", LOOK_ROWS + 1)[: LOOK_ROWS + 1] if line.strip()]
         records = [record for record in map(parsed, lines) if isinstance(record, dict)]
         if not records:
             raise InputError(f"{place} has no line that is JSON." if lines else f"{place} is empty.")
-        self.columns = columns_of(place, records, columns, target)
+        self.columns, self.kinds = columns_of(place, records, choice)
 
-    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Rows, int]:
+    def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Batch, int]:
         """Rows of a block of whole lines, and the number of its bytes."""
         records = [
             record_of(f"{self.place}:{line + i}", parsed(text), self.columns, text[:200].decode(errors="replace"))
             for i, text in enumerate(block.split(b"\n"), 1)
             if text.strip()
         ]
-        return rows_of(records, self.columns), len(block)
+        return batch_of(records, self.columns), len(block)
 
 
-def messages_to_rows(messages: Iterable[tuple[str, Any]], columns: Columns) -> Rows:
+def batch_of_messages(messages: Iterable[tuple[str, Any]], columns: Columns) -> Batch:
     """Rows out of the messages of a broker: place and payload, see `payload_values`."""
-    records = []
-    for place, payload in messages:
-        records.append(record_of(place, payload_values(payload), columns, _shown(payload)))
-    return rows_of(records, columns)
+    records = (record_of(place, payload_values(payload), columns, _shown(payload)) for place, payload in messages)
+    return batch_of(records, columns)
 
 
 def payload_values(payload: Any) -> dict[str, Any] | str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams.sources.messages import WAIT_SECONDS, Address, Messages, MessageSource
-from everlearn.streams.sources.source import Position
+from everlearn.streams.sources.parsing import Position
 
 CONNECT_SECONDS = 10.0
 STALL_SECONDS = 30.0  # without a message, though some are there

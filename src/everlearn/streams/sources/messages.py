@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from everlearn.errors import InputError
-from everlearn.streams.sources.jsonl import columns_of, messages_to_rows, payload_values
-from everlearn.streams.sources.schema import LOOK_ROWS, Columns
-from everlearn.streams.sources.source import Batch, Position, Source
+from everlearn.streams.sources.jsonl import batch_of_messages, columns_of, payload_values
+from everlearn.streams.sources.parsing import Batch, Position
+from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, Columns
+from everlearn.streams.sources.source import Source
 
 WAIT_SECONDS = 0.2
 
@@ -60,10 +61,8 @@ class MessageSource(Source):
     ----------
     where : Address
         Broker, and the name of the stream or topic.
-    columns : sequence of str, optional
-        Names or patterns of the columns to read.
-    target : str, optional
-        The column to predict.
+    choice : Choice
+        Which columns are asked for.
     stop_at_end : bool, default=False
         Whether to stop when all that is there has been read, in place of waiting for more.
     """
@@ -71,29 +70,21 @@ class MessageSource(Source):
     batch_messages = 4096
     """Messages in a batch at most."""
 
-    def __init__(
-        self,
-        where: Address,
-        *,
-        columns: Sequence[str] | None = None,
-        target: str | None = None,
-        stop_at_end: bool = False,
-    ) -> None:
+    def __init__(self, where: Address, choice: Choice = ALL_NUMBERS, *, stop_at_end: bool = False) -> None:
         self.where = where
         self.place = str(where)
         self.live = not stop_at_end
         self._connect()
-        if columns is not None and target is None and not any(mark in name for name in columns for mark in "*?["):
-            self.columns = Columns(list(columns), {})
+        if choice.is_plain:
+            self.columns = Columns(list(choice.columns or ()), {})
         else:
-            self.columns = columns_of(self.place, self._first_records(), columns, target)
+            self.columns, _ = columns_of(self.place, self._first_records(), choice)
 
     def batches(self, position: Position | None = None) -> Iterator[Batch]:
         """Batches from a position on."""
         for messages, behind in self.messages(position):
             if messages:
-                rows = messages_to_rows(messages, self.columns)
-                yield Batch(rows.X, rows.y, rows.bad, behind)
+                yield batch_of_messages(messages, self.columns)._replace(position=behind)
 
     def _connect(self) -> None:
         raise NotImplementedError

@@ -13,7 +13,8 @@ from typing import Any
 from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams.sources.jsonl import payload_values
 from everlearn.streams.sources.messages import WAIT_SECONDS, Address, Messages, MessageSource
-from everlearn.streams.sources.source import Position
+from everlearn.streams.sources.parsing import Position
+from everlearn.streams.sources.schema import ALL_NUMBERS, Choice
 
 CONNECT_SECONDS = 10.0
 QUIET_SECONDS = 1.0  # without messages after which all seem to have come
@@ -64,6 +65,8 @@ class MqttSource(MessageSource):
     ----------
     where : Address
         Broker and topic.
+    choice : Choice
+        Which columns are asked for.
     session : str
         Name of the session; empty for none.
     **options
@@ -72,12 +75,12 @@ class MqttSource(MessageSource):
 
     replayable = False
 
-    def __init__(self, where: Address, *, session: str = "", **options: Any) -> None:
+    def __init__(self, where: Address, choice: Choice = ALL_NUMBERS, *, session: str = "", **options: Any) -> None:
         self._session = session
         self._number = 0
         self._unlearned: deque[Any] = deque()
         self._unacknowledged: deque[tuple[int, Any]] = deque()
-        super().__init__(where, **options)
+        super().__init__(where, choice, **options)
 
     def _connect(self) -> None:
         self._arrived: queue.Queue[Any] = queue.Queue(4 * self.batch_messages)

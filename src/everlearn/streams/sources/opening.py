@@ -9,6 +9,7 @@ from typing import Any
 from everlearn.errors import InputError
 from everlearn.streams.sources.files import FileSource
 from everlearn.streams.sources.messages import address
+from everlearn.streams.sources.schema import Choice
 from everlearn.streams.sources.source import Source
 
 _BROKERS = {
@@ -24,6 +25,7 @@ def open_source(
     *,
     columns: Sequence[str] | None = None,
     target: str | None = None,
+    time: str | None = None,
     follow: bool = False,
     stop_at_end: bool = False,
     session: str = "",
@@ -39,6 +41,8 @@ def open_source(
         Names, or patterns such as ``temp*``, of the columns to read, in this order; all columns of numbers otherwise.
     target : str, optional
         The column to predict, for models that have one.
+    time : str, optional
+        The column of times, which is kept beside the rows and not learned; by default the first that holds times.
     follow : bool, default=False
         Whether to wait for more rows at the end of the files.
     stop_at_end : bool, default=False
@@ -67,18 +71,21 @@ def open_source(
     array([[900. ,  21.5],
            [  nan,  22. ]])
     """
+    choice = Choice(columns, target, time)
     paths = [where] if isinstance(where, str) else list(where)
     brokers = [path for path in paths if "://" in path]
     if not brokers:
-        return FileSource(paths, columns=columns, target=target, follow=follow)
+        return FileSource(paths, choice, follow=follow)
     if len(paths) > 1:
         raise InputError("Give files, or the address of one stream; not both, and not several.")
     found = address(brokers[0])
     if found.scheme not in _BROKERS:
         raise InputError(f"{brokers[0]}: an address starts with one of {', '.join(_BROKERS)}. A file needs no ://.")
-    options: dict[str, Any] = {"columns": columns, "target": target, "stop_at_end": stop_at_end}
+    options: dict[str, Any] = {"stop_at_end": stop_at_end}
     if found.scheme.startswith("mqtt"):
         options["session"] = session
     module, name = _BROKERS[found.scheme]
-    source: Source = getattr(importlib.import_module(f"everlearn.streams.sources.{module}"), name)(found, **options)
+    source: Source = getattr(importlib.import_module(f"everlearn.streams.sources.{module}"), name)(
+        found, choice, **options
+    )
     return source

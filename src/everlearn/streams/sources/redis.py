@@ -8,7 +8,7 @@ from typing import Any
 
 from everlearn.errors import InputError, SourceLostError, require
 from everlearn.streams.sources.messages import WAIT_SECONDS, Address, Messages, MessageSource
-from everlearn.streams.sources.source import Position
+from everlearn.streams.sources.parsing import Position
 
 
 def connected(where: Address) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import fnmatch
 import itertools
 import math
@@ -10,21 +9,40 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from everlearn.errors import InputError
+from everlearn.streams.sources.times import TimeFormat, find_format, is_time
 
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "none", "nil", "-", "?"})
 LOOK_ROWS = 1000  # rows by which columns are judged
+# A full covariance of 10,000 columns takes 800 MB a component: more columns are a mistake, said at once.
+MOST_COLUMNS = 10_000
 _TIME_NAMES = frozenset({"time", "timestamp", "date", "datetime", "ts", "epoch"})
-_TIME_FORMS = (
-    "%H:%M:%S",
-    "%H:%M",
-    "%d.%m.%Y",
-    "%d.%m.%Y %H:%M:%S",
-    "%m/%d/%Y",
-    "%m/%d/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M:%S",
-)
 _INDEX_NAMES = frozenset({"index", "id", "row", "column0", "unnamed: 0"})
 _NO_NUMBERS = ("text", "times", "lists")
+_TIMES = ("times", "rising times")
+
+
+class NoRowsError(InputError):
+    """A table with columns, but without rows."""
+
+
+class Choice(NamedTuple):
+    """Which columns are asked for."""
+
+    columns: Sequence[str] | None = None
+    """Names, or patterns such as ``temp*``, in the order in which they are to be read; all numbers by default."""
+    target: str | None = None
+    """The column to predict."""
+    time: str | None = None
+    """The column of times; by default the first that holds times, with "" none."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether names of columns are all there is, so that no row has to be seen to choose."""
+        patterns = any(mark in name for name in self.columns or () for mark in "*?[")
+        return self.columns is not None and self.target is None and self.time is None and not patterns
+
+
+ALL_NUMBERS = Choice()
 
 
 class Columns(NamedTuple):
@@ -36,15 +54,26 @@ class Columns(NamedTuple):
     target: str | None = None
     labels: bool = False
     """Whether the target holds text, such as names of classes."""
+    time: str | None = None
+    """The column of times, which is kept beside the rows and never learned."""
+    time_format: TimeFormat | None = None
 
     @property
     def all(self) -> list[str]:
         """The columns, and the target behind them."""
         return self.names if self.target is None else [*self.names, self.target]
 
+    @property
+    def read(self) -> list[str]:
+        """All columns that have to be read: `all`, and the times behind them."""
+        return self.all if self.time is None else [*self.all, self.time]
+
 
 def choose(
-    place: str, kinds: Mapping[str, str], columns: Sequence[str] | None = None, target: str | None = None
+    place: str,
+    kinds: Mapping[str, str],
+    choice: Choice = ALL_NUMBERS,
+    samples: Mapping[str, Sequence[Any]] | None = None,
 ) -> Columns:
     """Choose among columns, given what they hold.
 
@@ -54,44 +83,75 @@ def choose(
         What to call the table in messages.
     kinds : mapping
         What each column holds, as `kind_of` says it.
-    columns : sequence of str, optional
-        Names, or patterns such as ``temp*``, in the order in which they are to be read; all numbers otherwise.
-    target : str, optional
-        Name of the column that is to be predicted.
+    choice : Choice
+        What is asked for.
+    samples : mapping, optional
+        Some values of each column, from which the format of the times is found; without them there are no times.
 
     Returns
     -------
     Columns
         The choice.
     """
-    if target is not None and target not in kinds:
-        raise InputError(f"{place} has no column {target!r} for the target. It has: {_listed(kinds)}.")
+    columns, target, time = choice
+    for name, role in ((target, "for the target"), (time, "for --time")):
+        if name and name not in kinds:
+            raise InputError(f"{place} has no column {name!r} {role}. It has: {_listed(kinds)}.")
     if columns is None:
-        names = [name for name, kind in kinds.items() if kind == "numbers" and name != target]
+        names = [name for name, kind in kinds.items() if kind == "numbers" and name not in (target, time)]
     else:
-        names = [name for name in _asked_for(place, kinds, columns) if name != target]
+        names = [name for name in _asked_for(place, kinds, columns) if name not in (target, time)]
     left_out = {name: kind for name, kind in kinds.items() if name not in names and name != target}
     if not names:
         what = ", ".join(f"{name} ({kind})" for name, kind in left_out.items())
         raise InputError(f"{place} has no column of numbers: {what[:300]}. A model learns from numbers.")
-    return Columns(names, left_out, target, target is not None and kinds[target] in _NO_NUMBERS)
+    check_width(place, len(names))
+    chosen = Columns(names, left_out, target, target is not None and kinds[target] in _NO_NUMBERS)
+    return _with_time(place, chosen, time, samples or {})
+
+
+def check_width(place: str, n_columns: int) -> None:
+    """Refuse more columns than any model can learn."""
+    if n_columns > MOST_COLUMNS:
+        raise InputError(
+            f"{place} has {n_columns:,} columns; at most {MOST_COLUMNS:,} can be learned together. Choose some by name "
+            "or pattern with --columns, or check the delimiter and the line ends of the file."
+        )
+
+
+def _with_time(place: str, chosen: Columns, time: str | None, samples: Mapping[str, Sequence[Any]]) -> Columns:
+    """Add the column of times: the one that was named, or the first that holds times."""
+    if time == "":
+        return chosen
+    candidates = [name for name, kind in chosen.left_out.items() if kind in _TIMES] if time is None else [time]
+    for name in candidates:
+        found = find_format(samples.get(name, ()))
+        if found is not None:
+            kind = chosen.left_out[name] if chosen.left_out[name] in _TIMES else "times"
+            return chosen._replace(time=name, time_format=found, left_out={**chosen.left_out, name: kind})
+    if time is not None and samples:
+        raise InputError(
+            f"The column {time!r} of {place}, named by --time, holds no times: write them as 2026-11-05T12:00:00 or as "
+            "seconds since 1970."
+        )
+    return chosen
 
 
 def _asked_for(place: str, kinds: Mapping[str, str], columns: Sequence[str]) -> list[str]:
-    chosen: list[str] = []
+    chosen: dict[str, None] = {}
     for pattern in columns:
         found = [pattern] if pattern in kinds else fnmatch.filter(kinds, pattern)
         if not found:
             raise InputError(f"{place} has no column {pattern!r}. It has: {_listed(kinds)}.")
-        chosen += [name for name in found if name not in chosen]
+        chosen.update(dict.fromkeys(found))
     for name in chosen:
         if kinds[name] in _NO_NUMBERS:
             raise InputError(f"The column {name!r} of {place} holds {kinds[name]}; a model learns from numbers.")
-    return chosen
+    return list(chosen)
 
 
 def _listed(kinds: Mapping[str, str]) -> str:
-    return ", ".join(kinds)[:300]
+    return ", ".join(itertools.islice(kinds, 50))[:300]
 
 
 def kind_of(name: str, values: Sequence[Any], *, decimal_comma: bool = False) -> str:
@@ -105,6 +165,7 @@ def kind_of(name: str, values: Sequence[Any], *, decimal_comma: bool = False) ->
     found = [number(value, decimal_comma=decimal_comma) for value in values]
     observed = [value for value in found if value is not None and not math.isnan(value)]
     others = [value for value, parsed in zip(values, found, strict=True) if parsed is None]
+    # A tenth of the cells may be odd: those rows are left out one by one, with their reason.
     if len(others) > 0.1 * (len(others) + len(observed)):
         if any(isinstance(value, list) for value in others):
             return "lists"
@@ -128,34 +189,16 @@ def number(value: Any, *, decimal_comma: bool = False) -> float | None:
         return math.nan
     try:
         return float(value)
-    except OverflowError:
+    except OverflowError:  # an integer beyond the floats, such as 10**400
         return math.inf
     except (TypeError, ValueError):
         return None
 
 
-def is_time(value: Any) -> bool:
-    """Whether a text is a time or a date."""
-    if not isinstance(value, str):
-        return False
-    text = value.strip()
-    for form in _TIME_FORMS:
-        try:
-            datetime.datetime.strptime(text, form)
-        except ValueError:
-            continue
-        return True
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
 def unique_names(header: Sequence[str]) -> list[str]:
     """Names of all columns, each once."""
-    names: list[str] = []
+    names: dict[str, None] = {}  # ordered, and quick to look up for wide tables
     for i, cell in enumerate(header):
         name = cell.strip() or f"column{i}"
-        names.append(name if name not in names else f"{name}.{i}")
-    return names
+        names[name if name not in names else f"{name}.{i}"] = None
+    return list(names)

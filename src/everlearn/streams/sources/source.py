@@ -6,31 +6,19 @@ import errno
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from everlearn.base.estimator import as_rows, column_names
 from everlearn.errors import SourceLostError
-from everlearn.streams.sources.parsing import Rows
+from everlearn.streams.sources.parsing import Batch, Position, without_infinities
 from everlearn.streams.sources.schema import Columns
-from everlearn.streams.store.records import BadRow
 
-Array = NDArray[np.float64]
-Position = dict[str, Any]
-
-_PASSING = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY)
-_AHEAD = 2  # batches that are read while others are learned
-
-
-class Batch(NamedTuple):
-    """The next rows of a source, what could not be read, and where the source stands behind them."""
-
-    X: Array
-    y: NDArray[Any] | None
-    bad: list[BadRow]
-    position: Position
+# Errors of a network file system or a busy device, which pass: worth another try.
+_TRANSIENT = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY)
+# Two batches are enough to keep the thread that learns busy; more would only hold memory.
+_PREFETCHED = 2
 
 
 class Source:
@@ -130,6 +118,7 @@ class IteratorSource(Source):
         """Batches, without the rows before the position."""
         skip = 0 if position is None else int(position["row"])
         if self._first and not self.replayable:
+            # The batch that was taken to see the columns comes once only.
             items: Iterable[Any] = (item for part in ([self._first.pop()], self._opened) for item in part)
         else:
             items = self._open()
@@ -139,25 +128,10 @@ class IteratorSource(Source):
             row += len(as_rows(item))
             self._row = row
             if len(X):
-                rows = without_infinities(X, None, f"{self.place}: row ", row - len(X))
-                yield Batch(rows.X, rows.y, rows.bad, {"row": row})
+                yield without_infinities(Batch(X, position={"row": row}), f"{self.place}: row ", row - len(X))
 
 
-def without_infinities(X: Array, y: NDArray[Any] | None, place: str, first_row: int) -> Rows:
-    """Leave out the rows of an array that hold an infinite number; a row's place is `place` and its number."""
-    infinite = np.isinf(X).any(axis=1)
-    if y is not None and y.dtype.kind == "f":
-        infinite |= ~np.isfinite(y)
-    if not infinite.any():
-        return Rows(X, y, [])
-    bad = [
-        BadRow(f"{place}{first_row + i}", "an infinite number", str(X[i].tolist())[:200])
-        for i in np.flatnonzero(infinite).tolist()
-    ]
-    return Rows(np.ascontiguousarray(X[~infinite]), None if y is None else y[~infinite], bad)
-
-
-class Ahead:
+class Prefetcher:
     """Reads a source in a thread of its own while the rows before are learned.
 
     Iterating gives batches, and None whenever there was none for a while.
@@ -168,13 +142,13 @@ class Ahead:
         The source.
     position : dict or None
         Where to begin.
-    patience : float
+    timeout : float
         Seconds to wait for a batch before None is given.
     """
 
-    def __init__(self, source: Source, position: Position | None, *, patience: float = 0.2) -> None:
-        self._ready: queue.Queue[Any] = queue.Queue(_AHEAD)
-        self._patience = patience
+    def __init__(self, source: Source, position: Position | None, *, timeout: float = 0.2) -> None:
+        self._ready: queue.Queue[Any] = queue.Queue(_PREFETCHED)
+        self._timeout = timeout
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read, args=(source, position), daemon=True)
         self._thread.start()
@@ -182,7 +156,7 @@ class Ahead:
     def __iter__(self) -> Iterator[Batch | None]:
         while True:
             try:
-                item = self._ready.get(timeout=self._patience)
+                item = self._ready.get(timeout=self._timeout)
             except queue.Empty:
                 yield None
                 continue
@@ -203,9 +177,9 @@ class Ahead:
                 if not self._put(batch):
                     return
         except OSError as error:
-            passing = error.errno in _PASSING and not isinstance(error, SourceLostError)
-            self._put(SourceLostError(f"{source.place} cannot be read: {error}.") if passing else error)
-        except BaseException as error:  # handed to the thread that learns
+            transient = error.errno in _TRANSIENT and not isinstance(error, SourceLostError)
+            self._put(SourceLostError(f"{source.place} cannot be read: {error}.") if transient else error)
+        except BaseException as error:  # raised again in the thread that learns
             self._put(error)
         else:
             self._put(None)

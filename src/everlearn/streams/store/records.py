@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 NAN = math.nan
+GRAIN_ROWS = 100  # rows of one point of the history, whatever the batches were
+MAX_INTERVALS = 4096
 
 
 class Event(NamedTuple):
@@ -21,10 +24,12 @@ class Event(NamedTuple):
     """Row of the stream, counted from 0."""
     kind: str
     value: float = NAN
-    """Squared distance of a novelty, log-density of a change."""
+    """p-value of a novelty, log-density of a change, seconds of a gap in time."""
     details: dict[str, Any] | None = None
     time: float | None = None
-    """Seconds since 1970; the time of the commit where none is given."""
+    """Seconds since 1970 when the program saw it; the time of the commit where none is given."""
+    stream_time: float = NAN
+    """Seconds since 1970 by the stream's own column of times; NaN where it has none."""
 
 
 class StoredEvent(NamedTuple):
@@ -36,6 +41,7 @@ class StoredEvent(NamedTuple):
     kind: str
     value: float
     details: dict[str, Any]
+    stream_time: float = NAN
 
 
 class Interval(NamedTuple):
@@ -58,6 +64,8 @@ class Interval(NamedTuple):
     n_changes: int = 0
     n_scored: int = 0
     """Rows that had a log-density: not those while the model was warming up."""
+    stream_time: float = NAN
+    """Seconds since 1970 of its last row by the stream's own times; NaN where it has none."""
 
 
 class BadRow(NamedTuple):
@@ -132,6 +140,33 @@ def thinned(intervals: Sequence[Interval], limit: int) -> list[Interval]:
     bins = [start * limit // ends[-1] for start in (0, *ends[:-1])]
     groups = itertools.groupby(zip(bins, intervals, strict=True), key=lambda pair: pair[0])
     return [joined([interval for _, interval in group]) for _, group in groups]
+
+
+def append_intervals(kept: Sequence[Interval], new: Sequence[Interval]) -> list[Interval]:
+    """Intervals with others behind them: pieces of the same hundred rows become one, and there are at most 4096.
+
+    So the history has the same grain however the stream was cut into batches and commits.
+    """
+    found = list(kept)
+    for interval in new:
+        same_grain = found and (found[-1].end_row - 1) // GRAIN_ROWS == (interval.end_row - 1) // GRAIN_ROWS
+        if same_grain and found[-1].n_rows < GRAIN_ROWS:
+            found[-1] = joined([found[-1], interval])
+        else:
+            found.append(interval)
+    return found if len(found) <= MAX_INTERVALS else thinned(found, MAX_INTERVALS // 2)
+
+
+def totals_of(
+    events: Sequence[Event], intervals: Sequence[Interval], bad_rows: Sequence[BadRow], more: Mapping[str, int]
+) -> dict[str, int]:
+    """What one step adds to the counts of a run."""
+    totals = Counter(event.kind for event in events)
+    totals.update(f"bad: {row.reason}" for row in bad_rows)
+    totals.update(more)
+    totals["rows"] += sum(interval.n_rows for interval in intervals)
+    totals["bad rows"] += sum(n for what, n in totals.items() if what.startswith("bad: "))
+    return {what: n for what, n in totals.items() if n}
 
 
 def _mean(pairs: list[tuple[float, int]]) -> float:

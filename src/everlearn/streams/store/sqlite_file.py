@@ -26,13 +26,13 @@ CREATE TABLE model (
 CREATE TABLE model_file (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE event (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, time REAL NOT NULL, row INTEGER NOT NULL,
-    kind TEXT NOT NULL, value REAL, details TEXT NOT NULL
+    kind TEXT NOT NULL, value REAL, details TEXT NOT NULL, stream_time REAL
 );
 CREATE INDEX event_of_model ON event (name, id);
 CREATE TABLE interval (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, end_row INTEGER NOT NULL, n_rows INTEGER NOT NULL,
     time REAL NOT NULL, seconds REAL NOT NULL, log_likelihood REAL, n_components REAL, forgetting REAL, memory REAL,
-    n_novel INTEGER NOT NULL, n_changes INTEGER NOT NULL, n_scored INTEGER NOT NULL
+    n_novel INTEGER NOT NULL, n_changes INTEGER NOT NULL, n_scored INTEGER NOT NULL, stream_time REAL
 );
 CREATE INDEX interval_of_model ON interval (name, id);
 CREATE TABLE bad_row (

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike
 from everlearn.errors import InputError, StateFileError
 from everlearn.persistence.model_file import dumps, loads
 from everlearn.streams.store.records import (
+    MAX_INTERVALS,
     NAN,
     BadRow,
     Event,
@@ -28,12 +28,13 @@ from everlearn.streams.store.records import (
     ModelEntry,
     StoredBadRow,
     StoredEvent,
+    append_intervals,
     now,
     thinned,
+    totals_of,
 )
 from everlearn.streams.store.sqlite_file import StateFile
 
-MAX_INTERVALS = 4096
 MAX_EVENTS = 100_000
 MAX_BAD_ROWS = 10_000
 MAX_KEYS = 100_000
@@ -194,7 +195,7 @@ class Store:
             _add_events(connection, name, events)
             _add_intervals(connection, name, intervals)
             _add_bad_rows(connection, name, bad_rows)
-            _count(connection, name, _totals(events, intervals, bad_rows, more or {}))
+            _count(connection, name, totals_of(events, intervals, bad_rows, more or {}))
             if taken is not None:
                 connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
         return new
@@ -203,7 +204,7 @@ class Store:
         """Add events outside of a step: the model stays as it is."""
         with self._file.transaction() as connection:
             _add_events(connection, name, events)
-            _count(connection, name, _totals(events, (), (), {}))
+            _count(connection, name, totals_of(events, (), (), {}))
 
     def _check_version(self, connection: sqlite3.Connection, name: str, version: int) -> None:
         row = connection.execute("SELECT version FROM model WHERE name = ?", (name,)).fetchone()
@@ -251,10 +252,10 @@ class Store:
         if kinds is not None:
             where += f" AND kind IN ({', '.join('?' * len(chosen))})"
         rows = self._file.query(
-            f"SELECT id, time, row, kind, value, details FROM event WHERE name = ? AND {where} {order}",
+            f"SELECT id, time, row, kind, value, details, stream_time FROM event WHERE name = ? AND {where} {order}",
             name, value, *chosen,
         )  # fmt: skip
-        return [StoredEvent._make((*row[:4], _float(row[4]), self._file.plain(row[5]))) for row in rows]
+        return [StoredEvent._make((*row[:4], _float(row[4]), self._file.plain(row[5]), _float(row[6]))) for row in rows]
 
     def history(self, name: str, *, limit: int = 1000) -> list[Interval]:
         """The intervals of the whole run, oldest first, joined with their neighbours to at most `limit`."""
@@ -336,7 +337,7 @@ def _float(value: float | None) -> float:
 
 
 def _interval(row: Sequence[Any]) -> Interval:
-    return Interval._make((*row[:4], *map(_float, row[4:8]), *row[8:]))
+    return Interval._make((*row[:4], *map(_float, row[4:8]), *row[8:11], _float(row[11])))
 
 
 def _packed(X: ArrayLike) -> tuple[int, int, bytes]:
@@ -362,11 +363,11 @@ def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: 
 def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Event]) -> None:
     for event in events:
         details = json.dumps(event.details or {}, allow_nan=False)
-        value = None if math.isnan(event.value) else float(event.value)
+        value, moment = (None if math.isnan(x) else float(x) for x in (event.value, event.stream_time))
         when = now() if event.time is None else event.time
         last = connection.execute(
-            "INSERT INTO event (name, time, row, kind, value, details) VALUES (?, ?, ?, ?, ?, ?)",
-            (name, when, int(event.row), event.kind, value, details),
+            "INSERT INTO event (name, time, row, kind, value, details, stream_time) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (name, when, int(event.row), event.kind, value, details, moment),
         ).lastrowid
         _trim(connection, "event", name, last, MAX_EVENTS)
 
@@ -391,15 +392,18 @@ def _trim(connection: sqlite3.Connection, table: str, name: str, last: int | Non
 
 
 def _add_intervals(connection: sqlite3.Connection, name: str, intervals: Sequence[Interval]) -> None:
+    """Append to the history; its last interval may grow until it has a whole grain of rows."""
     if not intervals:
         return
-    _insert_intervals(connection, name, intervals)
     n = connection.execute("SELECT count(*) FROM interval WHERE name = ?", (name,)).fetchone()[0]
-    if n > MAX_INTERVALS:
-        sql = f"SELECT {_INTERVAL_FIELDS} FROM interval WHERE name = ? ORDER BY id"
-        kept = thinned([_interval(row) for row in connection.execute(sql, (name,))], MAX_INTERVALS // 2)
-        connection.execute("DELETE FROM interval WHERE name = ?", (name,))
-        _insert_intervals(connection, name, kept)
+    # The whole history is read only when it has to be thinned, otherwise its last interval alone.
+    n_read = n if n + len(intervals) > MAX_INTERVALS else 1
+    sql = f"SELECT id, {_INTERVAL_FIELDS} FROM interval WHERE name = ? ORDER BY id DESC LIMIT ?"
+    found = connection.execute(sql, (name, n_read)).fetchall()[::-1]
+    fresh = append_intervals([_interval(row[1:]) for row in found], intervals)
+    if found:
+        connection.execute("DELETE FROM interval WHERE name = ? AND id >= ?", (name, found[0][0]))
+    _insert_intervals(connection, name, fresh)
 
 
 def _insert_intervals(connection: sqlite3.Connection, name: str, intervals: Sequence[Interval]) -> None:
@@ -408,17 +412,6 @@ def _insert_intervals(connection: sqlite3.Connection, name: str, intervals: Sequ
         f"INSERT INTO interval (name, {_INTERVAL_FIELDS}) VALUES (?, {marks})",
         [(name, *(None if value != value else value for value in interval)) for interval in intervals],
     )
-
-
-def _totals(
-    events: Sequence[Event], intervals: Sequence[Interval], bad_rows: Sequence[BadRow], more: dict[str, int]
-) -> dict[str, int]:
-    totals = Counter(event.kind for event in events)
-    totals.update(f"bad: {row.reason}" for row in bad_rows)
-    totals.update(more)
-    totals["rows"] += sum(interval.n_rows for interval in intervals)
-    totals["bad rows"] += sum(n for what, n in totals.items() if what.startswith("bad: "))
-    return {what: n for what, n in totals.items() if n}
 
 
 def _count(connection: sqlite3.Connection, name: str, totals: dict[str, int]) -> dict[str, int]:

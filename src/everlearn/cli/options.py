@@ -1,0 +1,71 @@
+"""The options of `everlearn learn`: what was asked for, and which of them exclude each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from everlearn.cli.models import SUPERVISED
+
+# Options of a stream that is learned row after row; files that are learned apart and merged have no such order.
+_STREAM_OPTIONS = ("demo", "start", "rows", "time", "state", "report", "outputs", "follow", "stop_at_end", "patience")
+
+
+class LearnOptions(NamedTuple):
+    """What was asked for."""
+
+    sources: tuple[str, ...]
+    demo: bool
+    model: str
+    settings: tuple[str, ...]
+    start: str | None
+    target: str | None
+    columns: tuple[str, ...]
+    time: str | None
+    rows: int | None
+    seed: int
+    state: str | None
+    name: str
+    model_file: str | None
+    report: str | None
+    outputs: dict[str, str]
+    follow: bool
+    stop_at_end: bool
+    strict: bool
+    patience: float | None
+    workers: int | None
+    cluster: str | None
+
+    @property
+    def in_partitions(self) -> bool:
+        """Whether files are learned apart, on several processes or a cluster."""
+        return self.workers is not None or self.cluster is not None
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        if self.demo == bool(self.sources):
+            raise click.UsageError("Give files or an address to learn from, or --demo, and not both.")
+        if self.demo and self.columns:
+            raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
+        if (self.target is not None) != (self.model in SUPERVISED) and self.start is None:
+            raise click.UsageError("--target goes with --model classifier or regressor, and they need it.")
+        if self.start and self.settings:
+            raise click.UsageError("--set is for a new model; the one of --start has its settings.")
+        if self.demo and (self.target or self.time):
+            raise click.UsageError(f"The demonstration stream has no {'target' if self.target else 'times'}.")
+        if not 0 < len(self.name) <= 200 or not self.name.isprintable():
+            raise click.UsageError(f"--name {self.name[:40]!r}: give 1 to 200 printable characters.")
+        if self.in_partitions:
+            self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        if self.workers is not None and self.cluster is not None:
+            raise click.UsageError("Give --workers for processes of this machine, or --cluster, and not both.")
+        given = next((name for name in _STREAM_OPTIONS if getattr(self, name)), None)
+        if given is not None:
+            option = f"--{next(iter(self.outputs))}" if given == "outputs" else f"--{given.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} belongs to a stream that is learned row after row; --workers and --cluster learn whole "
+                "files apart and merge the models."
+            )

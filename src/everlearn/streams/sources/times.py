@@ -1,0 +1,114 @@
+"""Times of rows: how a column of times is read, as seconds since 1970, and shown again in its own zone.
+
+A time without a zone stays without one: it is counted as if it were UTC and shown as it was written. Numbers are taken
+for seconds, milliseconds, microseconds or nanoseconds since 1970 by their size; smaller ones count seconds from
+whatever the writer chose.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+_FORMS = (
+    "%d.%m.%Y %H:%M:%S",
+    "%d.%m.%Y",
+    "%m/%d/%Y %H:%M:%S",
+    "%m/%d/%Y",
+    "%d/%m/%Y %H:%M:%S",
+    "%d/%m/%Y",
+    "%H:%M:%S",
+    "%H:%M",
+)
+# Smallest number of each unit that lies after March 1973: below it, numbers are not counted from 1970.
+_UNITS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e8, 1.0))
+_ISO, _NUMBER, _RELATIVE = "iso", "number", "relative"
+
+
+class TimeFormat(NamedTuple):
+    """How the times of a column are written."""
+
+    form: str
+    """"iso", "number" (since 1970), "relative" (any other number), or a form of `strptime`."""
+    unit: float = 1.0
+    """Seconds in one, for numbers."""
+    zone: str = ""
+    """Offset from UTC, such as "+02:00"; empty where the times have no zone."""
+
+    def seconds(self, value: Any) -> float:
+        """A value of the column as seconds since 1970; NaN where there is none or it cannot be read."""
+        try:
+            if self.form in (_NUMBER, _RELATIVE):
+                return float(value) * self.unit
+            if isinstance(value, datetime.datetime):
+                return _seconds(value)
+            if self.form == _ISO:
+                return _seconds(datetime.datetime.fromisoformat(value.strip()))
+            return _seconds(datetime.datetime.strptime(value.strip(), self.form))
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            return math.nan
+
+    def show(self, seconds: float) -> str:
+        """Seconds since 1970 as a text with the zone of the column; empty for NaN."""
+        if math.isnan(seconds):
+            return ""
+        if self.form == _RELATIVE:
+            return f"{seconds:.10g}"
+        try:
+            moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+        except (OverflowError, OSError, ValueError):
+            return f"{seconds:.10g}"
+        if not self.form.startswith("%H"):
+            moment = moment.astimezone(_zone(self.zone)) if self.zone else moment.replace(tzinfo=None)
+            digits = "milliseconds" if moment.microsecond else "seconds"
+            return moment.isoformat(timespec=digits)
+        return moment.strftime("%H:%M:%S")
+
+
+def find_format(values: Sequence[Any]) -> TimeFormat | None:
+    """The format in which all values of a column that are there can be read; None if there is none."""
+    known = [value for value in values if value is not None and value == value and str(value).strip()]
+    if not known:
+        return None
+    if all(_is_number(value) for value in known):
+        largest = max(abs(float(value)) for value in known)
+        unit = next((unit for least, unit in _UNITS if largest >= least), None)
+        return TimeFormat(_RELATIVE) if unit is None else TimeFormat(_NUMBER, unit, "+00:00")
+    for form in (_ISO, *_FORMS):
+        candidate = TimeFormat(form)
+        if not any(math.isnan(candidate.seconds(value)) for value in known):
+            return candidate._replace(zone=_zone_of(known[0], form))
+    return None
+
+
+def is_time(value: Any) -> bool:
+    """Whether a text is a time or a date."""
+    return isinstance(value, str) and not _is_number(value) and find_format([value]) is not None
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool | datetime.datetime):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _seconds(moment: datetime.datetime) -> float:
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _zone_of(value: Any, form: str) -> str:
+    """The offset of a time that has one, as ISO 8601 writes it."""
+    if form != _ISO:
+        return ""
+    moment = value if isinstance(value, datetime.datetime) else datetime.datetime.fromisoformat(str(value).strip())
+    return moment.isoformat()[-6:] if moment.tzinfo else ""
+
+
+def _zone(offset: str) -> datetime.timezone:
+    moment = datetime.datetime.fromisoformat(f"2000-01-01T00:00:00{offset}")
+    return datetime.timezone(moment.utcoffset() or datetime.timedelta())

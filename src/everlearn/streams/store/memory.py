@@ -1,0 +1,89 @@
+"""A store for runs that keep no state: the same answers as the state file, from memory, and nothing is serialised."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from everlearn.streams.store.records import (
+    BadRow,
+    Event,
+    Interval,
+    StoredBadRow,
+    StoredEvent,
+    append_intervals,
+    now,
+    thinned,
+    totals_of,
+)
+
+MAX_EVENTS = 100_000
+MAX_BAD_ROWS = 10_000
+
+
+class MemoryStore:
+    """What one run leaves behind, as long as the program lives.
+
+    It has the methods of :class:`~everlearn.streams.store.store.Store` that a run uses, and holds one model's history:
+    the latest 100,000 events and 10,000 bad rows, and a bounded number of intervals.
+    """
+
+    path = "memory"
+
+    def __init__(self) -> None:
+        self._events: deque[StoredEvent] = deque(maxlen=MAX_EVENTS)
+        self._bad_rows: deque[StoredBadRow] = deque(maxlen=MAX_BAD_ROWS)
+        self._intervals: list[Interval] = []
+        self._totals: Counter[str] = Counter()
+        self._ids = itertools.count(1)
+
+    def entry(self, name: str) -> None:
+        """Nothing was kept from an earlier run."""
+
+    def position(self, name: str) -> None:
+        """A run begins at the beginning."""
+
+    def memory(self, name: str) -> None:
+        """Nothing is remembered."""
+
+    def commit(
+        self,
+        name: str,
+        model: Any,
+        version: int,
+        *,
+        events: Sequence[Event] = (),
+        intervals: Sequence[Interval] = (),
+        bad_rows: Sequence[BadRow] = (),
+        more: dict[str, int] | None = None,
+        **kept: Any,
+    ) -> int:
+        """Take in what happened; the model itself, positions and counts stay where they are."""
+        for event in events:
+            when = now() if event.time is None else event.time
+            stored = (when, event.row, event.kind, event.value, event.details or {}, event.stream_time)
+            self._events.append(StoredEvent(next(self._ids), *stored))
+        self._bad_rows.extend(StoredBadRow(next(self._ids), now(), *row) for row in bad_rows)
+        self._intervals = append_intervals(self._intervals, intervals)
+        self._totals.update(totals_of(events, intervals, bad_rows, more or {}))
+        return version + 1
+
+    def latest_events(self, name: str, *, kinds: Iterable[str] | None = None, limit: int = 1000) -> list[StoredEvent]:
+        """The latest events, oldest first."""
+        chosen = None if kinds is None else set(kinds)
+        found = [event for event in self._events if chosen is None or event.kind in chosen]
+        return found[-limit:]
+
+    def history(self, name: str, *, limit: int = 1000) -> list[Interval]:
+        """The intervals of the whole run, oldest first, joined with their neighbours to at most `limit`."""
+        return thinned(self._intervals, limit)
+
+    def bad_rows(self, name: str, *, limit: int = 100) -> list[StoredBadRow]:
+        """The latest rows that could not be learned, oldest first."""
+        return list(self._bad_rows)[-limit:]
+
+    def totals(self, name: str) -> dict[str, int]:
+        """Counts over the whole run, as the state file has them."""
+        return dict(self._totals)

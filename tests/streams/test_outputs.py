@@ -1,0 +1,119 @@
+"""Outputs of a run: each record once, whatever interrupts it, with the times of the stream."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
+from everlearn.errors import InputError
+from everlearn.streams.outputs import Outputs
+from everlearn.streams.runner import Runner
+from everlearn.streams.session import Session
+from everlearn.streams.sources.parsing import Batch
+from everlearn.streams.sources.source import IteratorSource
+from everlearn.streams.sources.times import TimeFormat
+from everlearn.streams.store.store import Store
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(1200, 2))
+X[900] = 40.0
+X[rng.random(X.shape) < 0.03] = np.nan
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "run.db") as opened:
+        yield opened
+
+
+def source():
+    return IteratorSource(lambda: np.split(X, range(100, 1200, 100)))
+
+
+def session(store, name="model"):
+    return Session(IncrementalGaussianMixture(), store=store, name=name, columns=["a", "b"])
+
+
+def outputs_of(tmp_path, session, ending):
+    addresses = {kind: str(tmp_path / f"{kind}{ending}") for kind in ("scores", "imputations", "changes", "novelties")}
+    positions = (session.position or {}).get("outputs")
+    return Outputs(addresses, ["a", "b"], session.model, resumable=True, positions=positions)
+
+
+def test_outputs_tell_what_was_seen(store, tmp_path):
+    seen = []
+    run = session(store)
+    outputs = outputs_of(tmp_path, run, ".csv")
+    Runner(source(), run, outputs=outputs, watch=lambda batch, result: seen.append(result)).run()
+    outputs.close()
+    scores = np.genfromtxt(tmp_path / "scores.csv", delimiter=",", names=True, dtype=None, encoding=None)
+    np.testing.assert_array_equal(scores["row"], np.arange(1200))
+    np.testing.assert_array_equal(scores["log_density"], np.concatenate([f.log_density for f in seen]))
+    novel = np.concatenate([f.novel for f in seen])
+    np.testing.assert_array_equal(scores["novel"], novel)
+    filled = np.genfromtxt(tmp_path / "imputations.csv", delimiter=",", names=True)
+    assert np.isfinite(filled["a"]).all()
+    known = ~np.isnan(X[:, 0])
+    np.testing.assert_array_equal(filled["a"][known], X[known, 0])
+    novelties = np.genfromtxt(tmp_path / "novelties.csv", delimiter=",", names=True)
+    assert 900 in novelties["row"]
+    np.testing.assert_array_equal(novelties["row"], np.flatnonzero(novel))
+    changes = (tmp_path / "changes.csv").read_text().splitlines()[1:]
+    assert [int(line.split(",")[0]) for line in changes] == [row for f in seen for row in f.changes]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, ending):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = session(store, "whole")
+    outputs = outputs_of(tmp_path / "whole", whole, ending)
+    Runner(source(), whole, outputs=outputs).run()
+    for n in (130, 500, None):
+        run = session(store, "parts")
+        outputs = outputs_of(tmp_path / "parts", run, ending)
+        Runner(source(), run, outputs=outputs, n_rows=n).run()
+        doomed = Batch(X[:50], None, [], {})
+        # What a crash before the commit leaves behind.
+        outputs.write(doomed, run.monitor.score_then_learn(doomed.X), run.model)
+        outputs.flush()
+        outputs.close()
+    run = session(store, "parts")
+    outputs_of(tmp_path / "parts", run, ending).flush()
+    for kind in ("scores", "novelties", "changes", "imputations"):
+        found, expected = (_records(tmp_path / folder / f"{kind}{ending}") for folder in ("parts", "whole"))
+        assert len(found) == len(expected), kind
+        assert [record[0] for record in found] == [record[0] for record in expected]
+
+
+def _records(path):
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        files = sorted(path.glob("part-*.parquet"))
+        return [tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist()]
+    lines = path.read_text().splitlines()
+    if path.suffix == ".jsonl":
+        return [line.split(",") for line in lines]
+    return [line.split(",") for line in lines]
+
+
+def test_a_model_without_gaps_to_fill_or_p_values_says_so(tmp_path):
+    for kind, message in (("imputations", "cannot fill gaps"), ("novelties", "has no p-values")):
+        with pytest.raises(InputError, match=message):
+            Outputs({kind: str(tmp_path / "x.csv")}, ["a"], IncrementalGaussianMixtureClassifier())
+
+
+def test_times_of_the_stream_follow_the_row(store, tmp_path):
+    how = TimeFormat("iso", zone="+02:00")
+    run = session(store)
+    outputs = Outputs({"scores": str(tmp_path / "scores.csv")}, ["a", "b"], run.model, time_format=how)
+    for start in (0, 100):
+        batch = Batch(X[start : start + 100], times=1.7e9 + np.arange(start, start + 100.0))
+        outputs.write(batch, run.learn(batch.X, times=batch.times), run.model)
+    outputs.flush()
+    outputs.close()
+    rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
+    assert list(rows[0]) == ["row", "time", "log_density", "novel"]
+    assert (rows[150]["row"], rows[150]["time"]) == ("150", "2023-11-15T00:15:50+02:00")
