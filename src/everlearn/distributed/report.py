@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from everlearn.reporting.tables import Table
+from everlearn.reporting.tables import Table, Value
 
 
 class PartitionRecord(NamedTuple):
@@ -68,6 +68,6 @@ class Report(NamedTuple):
         return max(record.peak_memory for record in self.partitions)
 
     def __str__(self) -> str:
-        rows = [(r.name, f"{r.rows:,}", r.seconds, r.tries, r.worker) for r in self.partitions]
+        rows: list[tuple[Value, ...]] = [(r.name, f"{r.rows:,}", r.seconds, r.tries, r.worker) for r in self.partitions]
         rows.append(("all", f"{self.rows:,}", self.seconds, "", ""))
         return Table(("partition", "rows", "seconds", "tries", "worker"), rows, digits=2).text()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from everlearn.errors import InputError, SourceLostError
 from everlearn.streams.backoff import Backoff, retry
@@ -123,7 +123,7 @@ class Runner:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _batches(self) -> Iterator[Batch | None]:
+    def _batches(self) -> Generator[Batch | None, None, None]:
         """Batches from where the run stands, read again from there after the source was lost; None while it waits."""
         while self.n_learned != self.n_rows:
             prefetcher = Prefetcher(self.source, self._position)

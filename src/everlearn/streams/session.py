@@ -170,8 +170,8 @@ class Session:
             self._n_novelties_kept += event.kind == "novelty"
             self._events.append(event._replace(time=seen, stream_time=_at(times, event.row - result.first_row)))
         for gap in self._gaps.find([] if times is None else times.tolist()):
-            row = result.first_row + gap.index
-            self._events.append(Event(row, "time gap", gap.seconds, None, seen, _at(times, gap.index)))
+            row = result.first_row + gap.offset
+            self._events.append(Event(row, "time gap", gap.seconds, None, seen, _at(times, gap.offset)))
 
     def _keep_intervals(self, result: PrequentialResult, times: Array | None) -> None:
         """Add the points of the history: one for each hundred rows, ending at a multiple of a hundred."""

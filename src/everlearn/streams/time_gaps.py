@@ -17,7 +17,7 @@ MIN_STEPS = 20
 class TimeGap(NamedTuple):
     """A step in time that is much longer than usual."""
 
-    index: int
+    offset: int
     """The row after the gap, counted from the beginning of the batch."""
     seconds: float
 

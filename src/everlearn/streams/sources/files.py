@@ -261,7 +261,8 @@ class CompressedBytes(FileBytes):
     def __init__(self, path: str, unpack: Any) -> None:
         super().__init__(path)
         self._packed = self.file
-        self.file = unpack(fileobj=self._packed) if unpack is gzip.GzipFile else unpack(self._packed)
+        file: Any = unpack(fileobj=self._packed) if unpack is gzip.GzipFile else unpack(self._packed)
+        self.file = file
 
     def read(self, n: int) -> tuple[bytes, bool]:
         """Up to n bytes, and whether that is all there is."""
