@@ -159,8 +159,7 @@ class Encoder:
         }
 
     def _estimator(self, model: SaveableModel, where: str, depth: int) -> Any:
-        params = model.get_params(deep=False)
-        attributes = {k: v for k, v in vars(model).items() if k not in params and k not in model._transient}
+        params, attributes = model.get_params(deep=False), model._to_save()
         names = attributes.pop("feature_names_in_", None)
         if model._is_started():
             _check_loadable(model)
