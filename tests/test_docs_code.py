@@ -66,6 +66,21 @@ def _is_there(target):
     return target.exists()
 
 
+def test_files_that_the_architecture_names_are_there():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", page))
+    places = [ROOT / "src" / "everlearn", ROOT / "src" / "everlearn" / "mixture", ROOT]  # `keep/` is in a model
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
+
+
+def test_the_life_of_a_row_has_at_most_ten_steps():
+    life = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## The life of a row")[2]
+    steps = re.findall(r"^\d+\. \*\*`([\w/]+\.py)`\*\*", life.partition("\n## ")[0], re.MULTILINE)
+    assert 5 <= len(steps) <= 10
+    assert all((ROOT / "src" / "everlearn" / step).is_file() for step in steps)
+
+
 def test_reference_names_every_public_name():
     page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     public = [name for name in everlearn.__all__ if not name.startswith("_")]
