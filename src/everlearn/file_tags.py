@@ -48,8 +48,8 @@ TAGS = {
     "page_hinkley/1": "everlearn.monitoring.page_hinkley:PageHinkley",
     "power_schedule/1": "everlearn.ppca.schedules:PowerSchedule",
     "value_function_state/1": "everlearn.agents.value_function:State",
-    "variational_paper_state/1": "everlearn.variational.learn:PaperState",
-    "variational_state/1": "everlearn.variational.learn:State",
+    "variational_paper_state/1": "everlearn.variational.state:PaperState",
+    "variational_state/1": "everlearn.variational.state:State",
 }
 """Classes that a file may name: a tag, which never changes, and where the class is found today ("module:class").
 

@@ -132,7 +132,7 @@ class VariationalPPCA:
     def _learn_young(self, x):
         self.rows.append(x)
         self._go_over(self.rows)
-        kept = self._leave_out_strange() if len(self.rows) >= 3 * len(self.K) else self.rows
+        kept = self._leave_out_outliers() if len(self.rows) >= 3 * len(self.K) else self.rows
         self.seen, self.n_eff = np.sum(~np.isnan(kept), axis=0).astype(float), self.n_eff + 1
         if len(self.rows) == self.max_rows:
             self.rows = None
@@ -157,7 +157,7 @@ class VariationalPPCA:
             self.M, self.K = B @ np.linalg.inv(K), K
             self._expand(whole=True)
 
-    def _leave_out_strange(self):
+    def _leave_out_outliers(self):
         """Up to a quarter of the rows, the farthest first, if they are outliers to a model of the others."""
         rows = list(self.rows)
         for _ in range(len(rows) // 4):
@@ -190,7 +190,7 @@ def log_background(s, n, m, K0):
 
 
 class Bank:
-    """The decisions of a bank of memories, told again with weights instead of their logarithms."""
+    """The decisions of a bank of horizons, with weights instead of their logarithms."""
 
     LEARN, STASH, CHANGE = 1, 2, 4
 

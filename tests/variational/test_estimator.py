@@ -14,8 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from everlearn.checks import stream_checks
 from everlearn.errors import InputError, MergeError
 from everlearn.persistence.model_file import load, save
-from everlearn.variational import learn as variational
 from everlearn.variational.estimator import VariationalPPCA
+from everlearn.variational.state import warmup_rows
 
 MODES = {
     "default": VariationalPPCA(2),
@@ -389,7 +389,7 @@ def test_weights_and_scales_of_merged_models():
     np.testing.assert_allclose(one.merge(two).mean_, 500.0, atol=1.0)
     np.testing.assert_allclose(one.merge(two, weights=[3, 1]).mean_, 250.0, atol=1.0)
     with pytest.raises(MergeError, match="bayes"):
-        one.merge(two, method="mode")
+        one.merge(two, method="mean")
     with pytest.raises(MergeError, match="latent axes"):
         one.merge(two, n_components=2)
 
@@ -476,4 +476,32 @@ def test_paper_settings_and_known_noise():
     assert model.fit(X).noise_variance_ == pytest.approx(0.04)
     np.testing.assert_array_equal(model.mean_, np.zeros(3))
     assert VariationalPPCA(1, noise_variance=0.3).fit(X).noise_variance_ == pytest.approx(0.3)
-    assert math.isclose(variational.warmup_rows(1), 10)
+    assert math.isclose(warmup_rows(1), 10)
+
+
+def test_the_papers_model_with_a_posterior_of_lambda_and_a_prior_mean():
+    rng = np.random.default_rng(0)
+    w = np.array([[5.0], [-1.0], [2.0]])
+    X = 1e3 * (rng.standard_normal((300, 1)) @ w.T + rng.standard_normal((300, 3)))
+    options = {"noise_variance": 1e6, "forgetting": "posterior", "prior_precision": 1e-9, "random_state": 0}
+    model = VariationalPPCA.paper(1, prior_mean=1e3 * w, **options).fit(X)
+    cosine = abs(model.components_[0] @ w[:, 0]) / np.linalg.norm(w)
+    assert cosine > 0.99
+    assert model.memory_ is None
+    assert 0.0 < model.forgetting_ <= 1.0
+    with pytest.raises(InputError, match=r"prior_mean.*\(3, 1\)"):
+        VariationalPPCA.paper(1, prior_mean=w.T).fit(X)
+    with pytest.raises(InputError, match="mode='paper'"):
+        VariationalPPCA(1, forgetting="posterior").fit(X)
+    with pytest.raises(InputError, match="mode='paper'"):
+        VariationalPPCA(1, prior_mean=w).fit(X)
+
+
+def test_mode_is_the_geometric_mean_of_posteriors():
+    """Two models of the same rows know together what one knows; streaming Bayes would count the rows twice."""
+    X = np.random.default_rng(0).standard_normal((200, 2)) @ [[3.0, 0.0, 1.0], [0.0, 2.0, 1.0]]
+    model = VariationalPPCA(2, forgetting=None).fit(X + 0.1)
+    assert model.merge(model, method="mode").effective_samples_ == pytest.approx(model.effective_samples_)
+    assert model.merge(model, method="bayes").effective_samples_ == pytest.approx(2 * model.effective_samples_)
+    with pytest.raises(MergeError, match="method='mean'"):
+        model.merge(model, method="mean")

@@ -17,7 +17,7 @@ from everlearn.forgetting import bank as forgetting
 
 Array = NDArray[np.float64]
 
-CAPS = forgetting.CAPS
+CAPS = forgetting.HORIZONS
 FIRST_ROWS = 10
 BACKGROUND_DEGREES = 3.0
 
@@ -46,7 +46,7 @@ def init(state: MixtureState) -> AdaptiveState:
 
 def answering(state: AdaptiveState) -> MixtureState:
     """The mixture that answers."""
-    slot, k = forgetting.answer(state.bank)
+    slot, k = forgetting.best_member(state.bank)
     return (state.active, state.stash)[slot][k]
 
 

@@ -9,9 +9,9 @@ from everlearn.figmn.adaptive import AdaptiveState
 from everlearn.figmn.learn import MixtureState
 from everlearn.figmn.serving import Pair
 from everlearn.forgetting import bank as forgetting
-from everlearn.forgetting.kernels.bank import ACTIVE, CONTROL_SIZE, TRIAL
 from everlearn.monitoring import event_log as monitor
-from everlearn.persistence.schema import Sizes, expect, expect_fields, require
+from everlearn.persistence import schema
+from everlearn.persistence.schema import expect, expect_fields, require
 
 if TYPE_CHECKING:
     from everlearn.figmn.estimator import IncrementalGaussianMixture
@@ -85,20 +85,12 @@ def _check_monitor(state: Any) -> None:
 
 def _check_bank(state: Any, covariance: str, D: int) -> None:
     require(type(state) is AdaptiveState, "its memories are something else")
-    sizes: Sizes = {}
-    expect_fields(
-        state.bank, forgetting.BankState, sizes,
-        caps="any J", log_prior="any J", log_weights="any 2 J", n_eff="2 J",
-        control=f"int64 {CONTROL_SIZE}", evidence="any 1", changes="int64 R",
-    )  # fmt: skip
-    control, J = state.bank.control, sizes["J"]
-    require(
-        control[ACTIVE] in (0, 1) and (control >= 0).all() and (control < 2**62).all(), "its memories have no order"
-    )
-    require(len(state.bank.changes) > 0 and (state.bank.caps > 1).all(), "its memories have no size")
+    sizes = schema.check_state(state.bank, forgetting.BankState)
+    require(forgetting.is_consistent(state.bank), "its bank of horizons has counts out of range")
+    J, active = sizes["J"], int(state.bank.active[0])
     members = (state.active, state.stash)
     require(all(type(slot) is list and len(slot) in (0, J) for slot in members), "it has too few memories")
-    needed = (0, 1) if control[TRIAL] else (control[ACTIVE],)
+    needed = (0, 1) if state.bank.trial_rows[0] else (active,)
     require(all(len(members[slot]) == J for slot in needed), "it lacks the memories that it answers from")
     for member in (*state.active, *state.stash):
         check_state(member, covariance, D)

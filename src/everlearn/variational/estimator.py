@@ -11,53 +11,68 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.density import generator
-from everlearn.errors import InputError
-from everlearn.forgetting import bank as memories
+from everlearn.errors import InputError, MergeError
+from everlearn.forgetting import bank as forgetting_bank
 from everlearn.linalg.chunked import to_internal
-from everlearn.ppca import learn as online_em
-from everlearn.ppca.base import LIMIT, FittedPPCA, scale_of
+from everlearn.persistence.schema import Sizes, check_state, expect, require
+from everlearn.ppca.base import LIMIT, FittedPPCA, PPCABase, scale_of
+from everlearn.ppca.learn import fit_rows
 from everlearn.ppca.state import PPCA, factor
-from everlearn.variational import learn as variational
-from everlearn.variational.learn import PaperState, Posterior, Settings, State
-from everlearn.variational.values import VariationalValues
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
+from everlearn.variational import ask, learn
+from everlearn.variational.merge import merge, rescale
+from everlearn.variational.state import (
+    Info,
+    PaperSettings,
+    PaperState,
+    Posterior,
+    Settings,
+    State,
+    init,
+    init_paper,
+    posterior_of_rows,
+    warmup_rows,
+)
 
 # Limits of a given noise variance in the model's own scale, so that precisions stay finite.
 NOISE_LIMITS = 1e-60, 1e60
 
 
-class Tools(NamedTuple):
-    """What learning needs beside the state, made anew after loading."""
+class Trace(NamedTuple):
+    """Row numbers, and after each of them the forgetting factor and the horizon in use."""
 
-    settings: Settings
-    inverse_scale: Array
+    rows: NDArray[np.int64]
+    forgetting: Array
+    memory: Array
 
 
-class VariationalPPCA(VariationalValues):
+class VariationalPPCA(PPCABase):
     """Probabilistic PCA learned from a stream by on-line variational Bayes, which finds out how much to forget.
 
     The model keeps a posterior of the loadings, the mean and the noise [1]_, learned one row at a time in O(nm + m^3)
     for n columns and m components. By default a bank of six such models that remember 5, 10, 30, 100, 300 rows and all
     of them is weighed by how well each predicts the stream, and the heaviest answers: slow drift is followed with a
-    short memory, a quiet stream with a long one. A row that ignorance would have predicted better puts a change on
-    trial; within ten rows it is accepted, and learned anew, or taken back as an outlier. The longer nothing has
-    changed, the more evidence that takes. Outliers, also those soon after a change, are left out.
+    short memory, a quiet stream with a long one. A row that a background density would have predicted better starts a
+    trial: within ten rows the change is accepted, and the model restarted, or the row is rejected as an outlier. The
+    longer nothing has changed, the more evidence a change takes. Outliers, also soon after a change, are left out.
 
     Parameters
     ----------
     n_components : int, default=2
         Number m of latent axes.
-    forgetting : "adaptive", float or None, default="adaptive"
+    forgetting : "adaptive", "posterior", float or None, default="adaptive"
         "adaptive" is the bank. A number is the factor by which the past fades with each row, for an effective memory of
-        1/(1 - forgetting) rows. None forgets nothing.
+        1/(1 - forgetting) rows. None forgets nothing. In mode "paper", "adaptive" is the factor of eq. 10, from the
+        evidence of its two end points, and "posterior" the mean of its posterior over all of (0, 1), eq. 9, which the
+        paper calls intractable.
     noise_variance : "learn" or float, default="learn"
         Variance of the noise in each column, if it is known.
     mode : {"robust", "paper"}, default="robust"
-        "paper" is the rule of [1]_ as printed: no mean, the noise known, a random start, and with
-        `forgetting="adaptive"` a factor for each row from the evidence of its two end points.
+        "paper" is the rule of [1]_ as printed: no mean, the noise known, and a random start.
     prior_precision : float, default=1e-3
         In mode "paper" the prior precision G0 of the loadings.
+    prior_mean : array-like of shape (n_features, n_components), optional
+        In mode "paper" the prior mean M0 of the loadings; zero by default.
     keep_probability : float, default=0.5
         In mode "paper" the prior probability that nothing is forgotten.
     trace : int, default=0
@@ -82,7 +97,7 @@ class VariationalPPCA(VariationalValues):
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components,)
         Variance along each axis, noise included, and its share of the total.
     forgetting_ : float
-        The last forgetting factor, of the model that answers; 0 for a row that put a change on trial.
+        The last forgetting factor, of the model that answers; 0 for a row that began the trial of a change.
     memory_ : float or None
         Rows that the model which answers may remember; None when it forgets nothing.
     effective_samples_ : float
@@ -106,7 +121,7 @@ class VariationalPPCA(VariationalValues):
 
     Examples
     --------
-    The axis turns at row 500; the model notices and begins anew.
+    The axis turns at row 500; the model detects the change and restarts.
 
     >>> import numpy as np
     >>> from everlearn import VariationalPPCA
@@ -120,13 +135,13 @@ class VariationalPPCA(VariationalValues):
     True
     """
 
-    _transient: ClassVar[tuple[str, ...]] = (*VariationalValues._transient, "_tools_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
+        "forgetting": [None, StrOptions({"adaptive", "posterior"}), Interval(Real, 0, 1, closed="right")],
         "noise_variance": [StrOptions({"learn"}), Interval(Real, 0, None, closed="neither")],
         "mode": [StrOptions({"robust", "paper"})],
         "prior_precision": [Interval(Real, 0, None, closed="neither")],
+        "prior_mean": [None, "array-like"],
         "keep_probability": [Interval(Real, 0, 1, closed="neither")],
         "trace": [Interval(Integral, 0, None, closed="left")],
         "random_state": ["random_state"],
@@ -141,6 +156,7 @@ class VariationalPPCA(VariationalValues):
         noise_variance: Any = "learn",
         mode: str = "robust",
         prior_precision: float = 1e-3,
+        prior_mean: Any = None,
         keep_probability: float = 0.5,
         trace: int = 0,
         random_state: Any = None,
@@ -151,6 +167,7 @@ class VariationalPPCA(VariationalValues):
         self.noise_variance = noise_variance
         self.mode = mode
         self.prior_precision = prior_precision
+        self.prior_mean = prior_mean
         self.keep_probability = keep_probability
         self.trace = trace
         self.random_state = random_state
@@ -215,74 +232,77 @@ class VariationalPPCA(VariationalValues):
     # -- learning ---------------------------------------------------------------------------------
 
     def _start(self, X: Array, *, whole: bool) -> None:
-        n = X.shape[1]
-        self._check_compound_parameters(n)
-        self._buffer_ = np.zeros((self._warmup_rows(), n))
-        self._buffered_ = 0
-        self._state_ = None
-        self._scale_ = 1.0
+        self._check_compound_parameters(X.shape[1])
+        self._start_buffer(X.shape[1])
         self._first_noise_ = 1.0
         self._last_ = 1.0
-        self._n_rows_ = 0
         self._trace_ = np.zeros((2, 0))
-        self._cache_ = {}
 
     def _check_compound_parameters(self, n: int) -> None:
-        if self.n_components > n:
-            raise InputError(f"n_components={self.n_components} must be at most n_features={n}, the number of columns.")
-        if self.mode == "paper" and self.noise_variance == "learn":
+        if self.mode == "paper":
+            if self.noise_variance == "learn":
+                raise InputError(
+                    "mode='paper' needs a known noise, and noise_variance is 'learn'. Give noise_variance a number, "
+                    "or use mode='robust'."
+                )
+            self._prior_mean(n)
+            return
+        if self.forgetting == "posterior":
+            raise InputError("forgetting='posterior' is the paper's eq. 9 and needs mode='paper'; mode is 'robust'.")
+        if self.prior_mean is not None:
+            raise InputError("prior_mean needs mode='paper'; mode='robust' starts from the first rows and has no M0.")
+
+    def _prior_mean(self, n: int) -> Array | None:
+        """M0, checked."""
+        if self.prior_mean is None:
+            return None
+        M0 = np.asarray(self.prior_mean, dtype=np.float64)
+        if M0.shape != (n, self.n_components) or not np.isfinite(M0).all():
             raise InputError(
-                "mode='paper' needs a known noise, and noise_variance is 'learn'. Give noise_variance a number, "
-                "or use mode='robust'."
+                f"prior_mean must be finite and of shape (n_features, n_components) = {(n, self.n_components)}; it has "
+                f"shape {M0.shape}."
             )
+        return M0
 
     def _warmup_rows(self) -> int:
-        return 0 if self.mode == "paper" else variational.warmup_rows(self.n_components)
+        return 0 if self.mode == "paper" else warmup_rows(self.n_components)
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> None:
         self._cache_.clear()
         start = self._warm_up(X) if self._state_ is None else 0
         self._n_rows_ += start
-        if self.trace and start:
-            self._keep_trace(np.array([[1.0], [math.inf]]).repeat(start, axis=1))
-        if start < len(X):
-            self._go_on(X[start:])
-            self._n_rows_ += len(X) - start
+        if start:
+            self._keep_trace(Info(np.ones(start), np.full(start, math.inf)))
+        if start == len(X):
+            return
+        settings, inverse_scale = self.__dict__.get("_settings_") or self._new_settings()
+        rows = to_internal(X[start:], inverse_scale, LIMIT)
+        if isinstance(settings, PaperSettings):
+            self._state_, info = learn.learn_paper(self._state_, rows, settings)
+        else:
+            self._state_, info = learn.learn(self._state_, rows, settings)
+        self._last_ = float(info.forgetting[-1])
+        self._keep_trace(info)
+        self._n_rows_ += len(rows)
 
-    def _warm_up(self, X: Array) -> int:
-        """Use the first rows to start from; returns how many of X are done with."""
-        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
-        if self.mode == "paper":
-            return self._start_as_paper(X, rows)
-        rows = rows[: len(self._buffer_) - self._buffered_]
-        self._buffer_[self._buffered_ : self._buffered_ + len(rows)] = X[rows]
-        self._buffered_ += len(rows)
-        if self._buffered_ < len(self._buffer_):
-            return len(X)
-        used = int(rows[-1]) + 1
-        self._set_state(*self._of_rows(self._buffer_), stream_row=self._n_rows_ + used)
-        return used
-
-    def _start_as_paper(self, X: Array, rows: NDArray[np.intp]) -> int:
-        """Start from random loadings; no row is used for that."""
-        if len(rows) == 0:
-            return len(X)
-        self._scale_ = scale_of(X[rows[0]])
-        rng = generator(self.random_state)
+    def _start_state(self, rows: Array, n_used: int) -> None:
+        if self.mode == "robust":
+            self._set_state(*self._posterior_of_rows(rows), stream_row=n_used)
+            return
+        # The paper starts from random loadings: the row gives no more than the scale.
+        self._scale_ = scale_of(rows)
         unit = min(max(1.0 / self._scale_, 2.0**-90), 2.0**90)
-        M = rng.standard_normal((X.shape[1], self.n_components)) * unit
-        self._state_ = variational.init_paper(M, float(self.noise_variance))
-        return int(rows[0])
+        M = generator(self.random_state).standard_normal((rows.shape[1], self.n_components)) * unit
+        self._state_ = init_paper(M, float(self.noise_variance))
 
-    def _of_rows(self, rows: Array) -> tuple[Posterior, float]:
+    def _posterior_of_rows(self, rows: Array) -> tuple[Posterior, float]:
         """Posterior of a few rows, and the scale that it is in."""
         scale = scale_of(rows)
-        model = self._model_of_rows(rows, scale)
         seen = np.count_nonzero(~np.isnan(rows), axis=0).astype(np.float64)
-        return variational.of_rows(model, len(rows), seen), scale
+        return posterior_of_rows(self._model_of_rows(rows, scale), len(rows), seen), scale
 
     def _model_of_rows(self, rows: Array, scale: float) -> PPCA:
-        model = online_em.fit_rows(rows / scale, self.n_components)
+        model = fit_rows(rows / scale, self.n_components)
         tau = self._precision(scale)
         return model._replace(sigma2=1.0 / tau) if tau else model
 
@@ -293,83 +313,187 @@ class VariationalPPCA(VariationalValues):
         return 1.0 / min(max(float(self.noise_variance) / scale / scale, NOISE_LIMITS[0]), NOISE_LIMITS[1])
 
     def _set_state(self, posterior: Posterior, scale: float, *, stream_row: int) -> None:
-        adaptive = self.forgetting == "adaptive"
-        self._state_ = variational.init(posterior, adaptive=adaptive, stream_row=stream_row)
+        self._state_ = init(posterior, adaptive=self.forgetting == "adaptive", stream_row=stream_row)
         self._scale_ = scale
         self._first_noise_ = float(posterior.sigma2)
-        self._buffer_ = self._buffer_[:0].copy()
-        self._buffered_ = 0
-        self.__dict__.pop("_tools_", None)
+        self._drop_buffer()
+        self.__dict__.pop("_settings_", None)
 
-    def _go_on(self, X: Array) -> None:
-        """Learn rows with the state that the first rows have given."""
-        tools = self.__dict__.get("_tools_") or self._new_tools()
-        rows = to_internal(X, tools.inverse_scale, LIMIT)
-        state = self._state_
-        if isinstance(state, State):
-            self._last_, trace = variational.learn(state, rows, tools.settings, trace=self.trace > 0)
-        elif isinstance(state, PaperState):
-            self._last_, trace = variational.learn_paper(
-                state, rows,
-                forgetting=self._fixed_factor(),
-                K0=self.prior_precision * float(self.noise_variance),
-                tau=tools.settings.tau,
-                p1=self.keep_probability,
-                trace=self.trace > 0,
-            )  # fmt: skip
+    def _new_settings(self) -> tuple[Settings | PaperSettings, Array]:
+        """Constants of the stream and 1/scale of its columns, kept because a batch may be a single row."""
+        n, m, tau = self.n_features_in_, self.n_components, self._precision(self._scale_)
+        constants: Settings | PaperSettings
+        if self.mode == "paper":
+            M0 = self._prior_mean(n)
+            constants = learn.paper_settings(
+                m,
+                n,
+                forgetting=1.0 if self.forgetting is None else self.forgetting,
+                k0=self._prior_K(),
+                tau=tau,
+                keep_probability=self.keep_probability,
+                prior_mean=None if M0 is None else M0 / self._scale_,
+            )
+        else:
+            adaptive = self.forgetting == "adaptive"
+            factor = None if adaptive else 1.0 if self.forgetting is None else float(self.forgetting)
+            constants = learn.settings(n, m, forgetting=factor, tau=tau, sigma2=self._first_noise_)
+        self._settings_ = constants, np.full(n, 1.0 / self._scale_)
+        return self._settings_
+
+    def _prior_K(self) -> float:
+        """Precision of the loadings' prior, in units of the noise's."""
+        return learn.K0 if self.mode == "robust" else self.prior_precision * float(self.noise_variance)
+
+    def _keep_trace(self, info: Info) -> None:
         if self.trace:
-            self._keep_trace(trace)
-
-    def _new_tools(self) -> Tools:
-        settings = variational.settings(
-            self.n_features_in_,
-            self.n_components,
-            forgetting=self._fixed_factor(),
-            tau=self._precision(self._scale_),
-            sigma2=self._first_noise_,
-        )
-        self._tools_ = Tools(settings, np.full(self.n_features_in_, 1.0 / self._scale_))
-        return self._tools_
-
-    def _fixed_factor(self) -> float | None:
-        if self.forgetting == "adaptive":
-            return None
-        return 1.0 if self.forgetting is None else float(self.forgetting)
-
-    def _keep_trace(self, trace: Array) -> None:
-        self._trace_ = np.concatenate([self._trace_, trace], axis=1)[:, -self.trace :]
+            self._trace_ = np.concatenate([self._trace_, np.stack(info)], axis=1)[:, -self.trace :]
 
     # -- asking -----------------------------------------------------------------------------------
 
     def _new_fitted(self) -> FittedPPCA:
         if isinstance(self._state_, State):
-            return FittedPPCA.of(variational.answer(self._state_, self._precision(self._scale_)), self._scale_)
+            return FittedPPCA.of(ask.model_of(self._state_, self._precision(self._scale_)), self._scale_)
         if isinstance(self._state_, PaperState):
             known = self._posterior()
             return FittedPPCA.of(factor(PPCA(known.mu, known.M, known.sigma2)), self._scale_)
-        if self._buffered_ == 0:
-            raise InputError("The model has learned nothing yet: every row so far was NaN in all columns.")
-        rows = self._buffer_[: self._buffered_]
+        rows = self._first_rows()
         scale = scale_of(rows)
         return FittedPPCA.of(factor(self._model_of_rows(rows, scale)), scale)
 
     def _posterior(self) -> Posterior:
         """What the model knows, in its own scale."""
         if isinstance(self._state_, State):
-            known, tau = variational.posterior(self._state_), self._precision(self._scale_)
+            known, tau = ask.posterior(self._state_), self._precision(self._scale_)
             return known._replace(a=tau, b=1.0) if tau else known
         if isinstance(self._state_, PaperState):
-            return variational.paper_posterior(self._state_, self._precision(self._scale_))
-        return self._of_rows(self._buffer_[: self._buffered_])[0]
+            return ask.paper_posterior(self._state_, self._precision(self._scale_))
+        return self._posterior_of_rows(self._first_rows())[0]
 
-    def _changes(self) -> NDArray[np.int64]:
-        state = self._state_
-        return memories.accepted_changes(state.bank) if isinstance(state, State) else np.zeros(0, dtype=np.int64)
+    @property
+    def loadings_std_(self) -> Array:
+        """Posterior standard deviations of `loadings_`."""
+        fitted, known = self._fitted(), self._posterior()
+        rotation = np.linalg.svd(known.M, full_matrices=False)[2].T
+        return ask.loadings_std(known, rotation) * fitted.scale
 
-    def _cap(self) -> float:
-        """Rows that the model which answers may remember."""
-        state = self._state_
+    @property
+    def forgetting_(self) -> float:
+        """The last forgetting factor."""
+        self._check_started()
+        return self._last_
+
+    @property
+    def memory_(self) -> float | None:
+        """Rows that the model which answers may remember; None when it forgets nothing."""
+        self._check_started()
         if self.forgetting == "adaptive":
-            return float(state.bank.caps[memories.answer(state.bank)[1]]) if isinstance(state, State) else math.inf
-        factor = self._fixed_factor()
-        return math.inf if factor is None or factor >= 1.0 else 1.0 / (1.0 - factor)
+            if not isinstance(self._state_, State):
+                return None
+            horizon = float(self._state_.bank.horizons[forgetting_bank.best_member(self._state_.bank)[1]])
+            return horizon if math.isfinite(horizon) else None
+        if self.forgetting in (None, "posterior") or float(self.forgetting) >= 1.0:
+            return None
+        return 1.0 / (1.0 - float(self.forgetting))
+
+    @property
+    def effective_samples_(self) -> float:
+        """Rows that the model which answers remembers."""
+        self._check_started()
+        return float(self._posterior().N) if self._state_ is not None or self._buffered_ else 0.0
+
+    @property
+    def changes_(self) -> NDArray[np.int64]:
+        """Rows with which an accepted change began."""
+        self._check_started()
+        if not isinstance(self._state_, State):
+            return np.zeros(0, dtype=np.int64)
+        return forgetting_bank.accepted_changes(self._state_.bank)
+
+    @property
+    def trace_(self) -> Trace:
+        """Forgetting factor and horizon after each of the last rows."""
+        self._check_started()
+        if not self.trace:
+            raise AttributeError("trace_ is kept with trace=N, for the last N rows; this model has trace=0.")
+        forgetting, memory = self._trace_.copy()
+        return Trace(np.arange(self._n_rows_ - len(memory), self._n_rows_), forgetting, memory)
+
+    # -- merging ----------------------------------------------------------------------------------
+
+    def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
+        if method not in ("auto", "bayes", "mode"):
+            raise MergeError(
+                f"method={method!r} does not apply to VariationalPPCA: the moments of several posteriors of loadings "
+                "are those of no one posterior with a precision shared by all columns. Use method='bayes' (posteriors "
+                "from different rows multiply) or 'mode' (their weighted geometric mean)."
+            )
+        if n_components not in (None, self.n_components):
+            raise MergeError(f"n_components={n_components!r}: a merge keeps the {self.n_components} latent axes.")
+        models = [self, *others]
+        shares = np.ones(len(models)) if weights is None else np.asarray(weights) * len(models) / np.sum(weights)
+        # In an order of their own, so that the order in which models are given makes no difference.
+        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: pair[0]._sort_key())
+        started = [(model, share) for model, share in pairs if model._state_ is not None]
+        waiting = [model._buffer_[: model._buffered_] for model, _ in pairs if model._state_ is None]
+        merged: Self = (started[0][0] if started else self).copy()
+        rows = np.concatenate([*waiting, np.empty((0, self.n_features_in_))])
+        if len(started) > 1:
+            merged._become([model for model, _ in started], np.array([share for _, share in started]), method)
+        if not started:
+            merged._start(rows, whole=False)
+        if len(rows):
+            merged._learn(rows, None, None)
+        merged._n_rows_ = sum(model._n_rows_ for model in models)
+        merged._cache_ = {}
+        return merged
+
+    def _sort_key(self) -> tuple[int, bytes]:
+        known = self._buffer_ if self._state_ is None else self._posterior().M
+        return self._n_rows_, known.tobytes()
+
+    def _become(self, models: list[Self], shares: Array, method: str) -> None:
+        """Take on the product of several posteriors in place, in the largest of their scales."""
+        scale = max(model._scale_ for model in models)
+        parts = [rescale(model._posterior(), model._scale_ / scale) for model in models]
+        known = merge(parts, shares / shares.sum() if method == "mode" else shares, self._prior_K())
+        if self.mode == "robust":
+            self._set_state(known, scale, stream_row=sum(model._n_rows_ for model in models))
+            return
+        B = np.ascontiguousarray(known.K @ known.M.T)
+        self._state_, self._scale_ = PaperState(B, known.K, B @ B.T), scale
+        self.__dict__.pop("_settings_", None)
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def _check_loaded(self) -> None:
+        n, m = self.n_features_in_, self.n_components
+        sizes: Sizes = {"n": n, "m": m}
+        self._check_compound_parameters(n)
+        require(m <= n, "it has more components than columns")
+        waiting = 0 if self._state_ is not None else self._warmup_rows()
+        expect(self._buffer_, f"gaps {waiting} n", sizes, "the first rows")
+        expect(self._trace_, "any 2 t", sizes, "the trace")
+        for count in (self._buffered_, self._n_rows_):
+            expect(count, int, sizes, "a number of rows")
+        for number in (self._scale_, self._first_noise_, self._last_):
+            expect(number, float, sizes, "a number")
+        require(self._scale_ > 0 and self._first_noise_ > 0, "its scale is not positive")
+        require(self._buffered_ <= waiting, "it has more first rows than it may keep")
+        require(sizes["t"] <= self.trace, "its trace is longer than it may be")
+        if self._state_ is not None and self.mode == "paper":
+            check_state(self._state_, PaperState, sizes)
+        elif self._state_ is not None:
+            self._check_bank(sizes)
+        self._cache_ = {}
+
+    def _check_bank(self, sizes: Sizes) -> None:
+        """Refuse a loaded bank whose arrays do not fit each other, or whose counts a kernel could not index with."""
+        adaptive, m = self.forgetting == "adaptive", self.n_components
+        r = warmup_rows(m) if adaptive else 0
+        slots, J = (2, len(forgetting_bank.HORIZONS)) if adaptive else (1, 1)
+        check_state(self._state_, State, {**sizes, "s": slots, "J": J, "p": m + 1, "r": r})
+        state, bank = self._state_, self._state_.bank
+        require(forgetting_bank.is_consistent(bank), "its bank has counts out of range")
+        require(bank.active[0] < slots and (bank.trial_rows[0] == 0 or adaptive), "its bank has no such slot")
+        require(((state.burn_in >= -1) & (state.burn_in < max(r, 1))).all(), "its burn-in has counts out of range")

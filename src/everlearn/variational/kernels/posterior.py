@@ -1,30 +1,118 @@
 """On-line variational Bayes for PPCA, one model: x = Theta y + noise of precision tau, in O(nm + m^3) a row.
 
-The posterior of the loadings is q(Theta | tau) = N(M, (tau K)^-1), that of the noise Ga(a, b). The latent vector has p
-entries: m latent variables and, where the model has a mean, a constant 1 after them. Kept are B = M K, transposed to
-(p, n), C = B B' and K^-1, from which M'M = K^-1 C K^-1 and M'x = K^-1 B x follow without a pass over M. Forgetting by
-lambda takes K to lambda K and leaves M: the prior of the loadings, K0, is taken as flat but for a new beginning.
+The posterior of the loadings is q(Theta | tau) = N(M, (tau K)^-1), that of the noise precision Ga(a, b). The latent
+vector has p entries: m latent variables and, where the model has a mean, a constant 1 after them. Kept are B = M K,
+transposed to (p, n), C = B B' and K^-1, from which M'M = K^-1 C K^-1 and M'x = K^-1 B x follow without a pass over M.
+Forgetting by lambda takes K to lambda K and leaves M: the prior of the loadings, K0, counts as flat but for a restart.
 
-A row is first scored, which plans what it would change, and then learned. The plan of a model is a stack of p x p
-matrices and one of p vectors, whose places have names below.
+A row is first scored, which plans what it would change, and then learned (`kernels.commit`).
 """
 
 import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.linalg.compile import kernel
 from everlearn.linalg.dense import invert_spd
 from everlearn.ppca.kernels.density import NOISE_SHARE
+from everlearn.typing import Array
 
 LOG_2PI = math.log(2.0 * math.pi)
 K0 = 1e-3  # prior precision of the loadings, in units of the noise's
-CANCELLED = 1e-6  # share of |x|^2 below which a residual is summed anew, cell by cell
-GAIN_TOLERANCE = 0.02  # columns observed nearly as often as the rows take the short way
+CANCELLED = 1e-6  # share of |x|^2 below which a residual is summed again cell by cell, because too few digits are left
 
-# Matrices of a plan: q(y)'s covariance; K', its inverse; C'; M'M; scratch.
-S_Y, K_NEW, K_NEW_INV, C_NEW, M_M, SCRATCH, SCRATCH_2 = 0, 1, 2, 3, 4, 5, 6
-# Vectors of a plan: q(y)'s mean; M'x; lam B x; K^-1 ybar; a' and b'; scratch; the change of the latent axes.
-Y_BAR, M_X, B_X, K_INV_Y, NOISE, COLUMN, ROW, SHIFT, SCALE = 0, 1, 2, 3, 4, 5, 6, 7, 8
-MATRICES, VECTORS = 7, 9
+
+class Row(NamedTuple):
+    """A row relative to the origin."""
+
+    x: Array  # (n,): zero in gaps
+    gaps: NDArray[np.int64]  # indices of the gaps
+    xx: float  # |x|^2
+
+
+class Member(NamedTuple):
+    """One model; views into the arrays of a bank."""
+
+    B: Array  # (p, n): M K, transposed
+    K: Array  # (p, p)
+    C: Array  # (p, p): B B'
+    K_inv: Array  # (p, p)
+    a: Array  # (1,): shape of the noise precision
+    b: Array  # (1,): its rate
+
+
+class Plan(NamedTuple):
+    """What learning a row would change in one model, and scratch."""
+
+    S: Array  # (p, p): covariance of q(y)
+    K: Array  # (p, p): K'
+    K_inv: Array  # (p, p): K'^-1
+    C: Array  # (p, p): C'
+    MM: Array  # (p, p): M'M over the observed cells
+    T: Array  # (p, p): scratch
+    T_2: Array  # (p, p): scratch
+    ybar: Array  # (p,): mean of q(y)
+    Mx: Array  # (p,): M'x
+    Bx: Array  # (p,): lambda B x
+    K_inv_y: Array  # (p,): K^-1 ybar
+    column: Array  # (p,): scratch
+    row: Array  # (p,): scratch
+    shift: Array  # (p,): change of the latent axes, y = shift + scale y'
+    scale: Array  # (p,)
+    a: Array  # (1,): a'
+    b: Array  # (1,): b'
+    fit: Array  # (n,): scratch for a row, shared by all plans
+
+
+class PlanStack(NamedTuple):
+    """Memory of many plans, in three blocks: a bank makes them once a batch."""
+
+    matrices: Array  # (slots, J, 7, p, p)
+    vectors: Array  # (slots, J, 8, p)
+    noise: Array  # (slots, J, 2, 1)
+    fit: Array  # (n,)
+
+
+@kernel
+def plan_stack(slots, J, p, n):
+    """Memory for the plans of a bank."""
+    return PlanStack(np.empty((slots, J, 7, p, p)), np.empty((slots, J, 8, p)), np.empty((slots, J, 2, 1)), np.empty(n))
+
+
+@kernel
+def plan_at(stack, slot, j):
+    """The plan of one member."""
+    P, V, N = stack.matrices[slot, j], stack.vectors[slot, j], stack.noise[slot, j]
+    return Plan(
+        P[0], P[1], P[2], P[3], P[4], P[5], P[6], V[0], V[1], V[2], V[3], V[4], V[5], V[6], V[7], N[0], N[1], stack.fit
+    )  # fmt: skip
+
+
+@kernel
+def read_row(values, origin, x):
+    """x = values - origin with zeros in the gaps, as a Row that shares memory with `x`."""
+    n = len(values)
+    count = 0
+    xx = 0.0
+    for i in range(n):
+        x[i] = values[i] - origin[i]
+        if np.isnan(x[i]):
+            x[i] = 0.0
+            count += 1
+        xx += x[i] * x[i]
+    gaps = np.empty(count, dtype=np.int64)
+    if count > 0:
+        count = 0
+        for i in range(n):
+            if np.isnan(values[i]):
+                gaps[count] = i
+                count += 1
+    return Row(x, gaps, xx)
+
+
+# -- small matrices --------------------------------------------------------------------------------
 
 
 @kernel
@@ -76,51 +164,54 @@ def trace_of_product(A, B):
     return total
 
 
+# -- planning --------------------------------------------------------------------------------------
+
+
 @kernel
-def observe(x, gaps, B, C, K_inv, lam, P, V):
+def observe(row, B, C, K_inv, lam, plan):
     """Plan M_o'M_o, M_o'x_o and lam B_o x_o over the observed cells; x is zero in its gaps."""
     p, n = B.shape
-    u, Mx, C_o = V[B_X], V[M_X], P[SCRATCH_2]
+    x, u, C_o = row.x, plan.Bx, plan.T_2
     for c in range(p):
         value = 0.0
         for i in range(n):
             value += B[c, i] * x[i]
         u[c] = value
-    times(K_inv, u, Mx)
+    times(K_inv, u, plan.Mx)
     for c in range(p):
         u[c] *= lam
         for d in range(p):
             C_o[c, d] = C[c, d]
-            for i in gaps:
+            for i in row.gaps:
                 C_o[c, d] -= B[c, i] * B[d, i]
-    sandwich(K_inv, C_o, P[SCRATCH], P[M_M])
+    sandwich(K_inv, C_o, plan.T, plan.MM)
 
 
 @kernel
-def latent(tau, n_o, m, K_inv, lam, P, V):
+def latent(tau, n_o, m, K_inv, lam, plan):
     """Plan q(y): S^-1 = I + tau M'M + n (lam K)^-1, ybar = tau S M'x less a constant's share; returns ln|S|."""
-    S, MM, column = P[S_Y], P[M_M], V[COLUMN]
+    S, MM, column = plan.S, plan.MM, plan.column
     p = S.shape[0]
     spread = n_o / lam
     for i in range(p):
         for j in range(p):
             S[i, j] = tau * MM[i, j] + spread * K_inv[i, j] if i < m and j < m else 0.0
         S[i, i] += 1.0
-        column[i] = tau * V[M_X, i]
+        column[i] = tau * plan.Mx[i]
         for j in range(m, p):
             column[i] -= tau * MM[i, j] + spread * K_inv[i, j]
-    log_det = -invert_spd(S, V[ROW])
+    log_det = -invert_spd(S, plan.row)
     for i in range(m, p):
         S[i, i] = 0.0
-    times(S, column, V[Y_BAR])
+    times(S, column, plan.ybar)
     for i in range(m, p):
-        V[Y_BAR, i] = 1.0
+        plan.ybar[i] = 1.0
     return log_det
 
 
 @kernel
 def whiten(A, g, m):
-    """ln|A| and g'A^-1 g over the leading m x m block, by Cholesky in place; g becomes L^-1 g."""
+    """ln|A| and g'A^-1 g over the leading m x m block of A >= I, by Cholesky in place; g becomes L^-1 g."""
     log_det, q = 0.0, 0.0
     for i in range(m):
         for j in range(i + 1):
@@ -137,20 +228,20 @@ def whiten(A, g, m):
 
 
 @kernel
-def log_predictive(tau, shape, xx, n_o, m, K_inv, lam, P, V):
+def log_predictive(row, tau, shape, m, K_inv, lam, plan):
     """Log density of a row: N(mu, M M' + (v/tau) I) with v = 1 + E[y'(lam K)^-1 y], the loadings' own uncertainty.
 
     With tau ~ Ga(shape, .) the Gaussian becomes a Student distribution; `shape` 0 stands for a known tau. Returns also
     tau |x - mu|^2.
     """
-    A, MM, g = P[SCRATCH], P[M_M], V[ROW]
+    A, MM, g = plan.T, plan.MM, plan.row
     p = A.shape[0]
-    t = tau / (1.0 + (trace_of_product(P[S_Y], K_inv) + quadratic(V[Y_BAR], K_inv)) / lam)
-    d2 = xx
+    t = tau / (1.0 + (trace_of_product(plan.S, K_inv) + quadratic(plan.ybar, K_inv)) / lam)
+    d2 = row.xx
     for j in range(m, p):
-        d2 += MM[j, j] - 2.0 * V[M_X, j]
+        d2 += MM[j, j] - 2.0 * plan.Mx[j]
     for i in range(m):
-        g[i] = V[M_X, i]
+        g[i] = plan.Mx[i]
         for j in range(m, p):
             g[i] -= MM[i, j]
         for j in range(m):
@@ -158,7 +249,7 @@ def log_predictive(tau, shape, xx, n_o, m, K_inv, lam, P, V):
         A[i, i] += 1.0
     log_det, explained = whiten(A, g, m)
     q = max(t * d2 - t * t * explained, 0.0)
-    half = 0.5 * n_o
+    half = 0.5 * (len(row.x) - len(row.gaps))
     value = half * (math.log(t) - LOG_2PI) - 0.5 * log_det
     if shape <= 0.0:
         return value - 0.5 * q, tau * d2
@@ -167,12 +258,13 @@ def log_predictive(tau, shape, xx, n_o, m, K_inv, lam, P, V):
 
 
 @kernel
-def absorb(gaps, xx, B, K, C, K_inv, lam, P, V):
+def absorb(row, member, lam, plan):
     """Plan K' = lam K + Y and its inverse, and C' as if every cell were observed: a gap counts as M ybar."""
-    S, K_new, C_new, ybar, u, v = P[S_Y], P[K_NEW], P[C_NEW], V[Y_BAR], V[B_X], V[K_INV_Y]
+    B, S, K_new, C_new, ybar, u, v = member.B, plan.S, plan.K, plan.C, plan.ybar, plan.Bx, plan.K_inv_y
     p = S.shape[0]
-    times(K_inv, ybar, v)
-    for i in gaps:
+    xx = row.xx
+    times(member.K_inv, ybar, v)
+    for i in row.gaps:
         fit = 0.0
         for c in range(p):
             fit += B[c, i] * v[c]
@@ -181,16 +273,17 @@ def absorb(gaps, xx, B, K, C, K_inv, lam, P, V):
         xx += fit * fit
     for i in range(p):
         for j in range(p):
-            K_new[i, j] = lam * K[i, j] + S[i, j] + ybar[i] * ybar[j]
-            P[K_NEW_INV, i, j] = K_new[i, j]
-            C_new[i, j] = lam * lam * C[i, j] + u[i] * ybar[j] + ybar[i] * u[j] + xx * ybar[i] * ybar[j]
-    invert_spd(P[K_NEW_INV], V[COLUMN])
+            K_new[i, j] = lam * member.K[i, j] + S[i, j] + ybar[i] * ybar[j]
+            plan.K_inv[i, j] = K_new[i, j]
+            C_new[i, j] = lam * lam * member.C[i, j] + u[i] * ybar[j] + ybar[i] * u[j] + xx * ybar[i] * ybar[j]
+    invert_spd(plan.K_inv, plan.column)
 
 
 @kernel
-def residual(x, gaps, B, v, fit):
+def residual(row, B, v, fit):
     """|x_o - M_o ybar|^2 cell by cell, with v = K^-1 ybar; `fit` becomes M ybar."""
     p, n = B.shape
+    x = row.x
     for i in range(n):
         fit[i] = 0.0
     for c in range(p):
@@ -199,26 +292,26 @@ def residual(x, gaps, B, v, fit):
     total = 0.0
     for i in range(n):
         total += (x[i] - fit[i]) ** 2
-    for i in gaps:
+    for i in row.gaps:
         total -= fit[i] ** 2
     return max(total, 0.0)
 
 
 @kernel
-def misfit(x, gaps, xx, B, P, V, fit):
+def misfit(row, B, plan):
     """Q = |x - M ybar|^2 + tr(S M'M) - tr(R K'^-1 R') with R = x ybar' - M Y, the evidence's sum of squares."""
-    S, MM, K_new_inv, ybar, Mr, z = P[S_Y], P[M_M], P[K_NEW_INV], V[Y_BAR], V[COLUMN], V[ROW]
+    S, MM, K_new_inv, ybar, Mr, z = plan.S, plan.MM, plan.K_inv, plan.ybar, plan.column, plan.row
     p = S.shape[0]
     times(MM, ybar, Mr)
-    r2 = xx
+    r2 = row.xx
     for i in range(p):
-        r2 += ybar[i] * (Mr[i] - 2.0 * V[M_X, i])
-        Mr[i] = V[M_X, i] - Mr[i]
-    if r2 < CANCELLED * xx:
-        r2 = residual(x, gaps, B, V[K_INV_Y], fit)
+        r2 += ybar[i] * (Mr[i] - 2.0 * plan.Mx[i])
+        Mr[i] = plan.Mx[i] - Mr[i]
+    if r2 < CANCELLED * row.xx:
+        r2 = residual(row, B, plan.K_inv_y, plan.fit)
     times(S, Mr, z)
-    sandwich(S, MM, P[SCRATCH], P[SCRATCH_2])
-    q = r2 + trace_of_product(S, MM) - trace_of_product(P[SCRATCH_2], K_new_inv)
+    sandwich(S, MM, plan.T, plan.T_2)
+    q = r2 + trace_of_product(S, MM) - trace_of_product(plan.T_2, K_new_inv)
     for i in range(p):
         for j in range(p):
             q -= (r2 * ybar[i] * ybar[j] - ybar[i] * z[j] - z[i] * ybar[j]) * K_new_inv[i, j]
@@ -235,25 +328,23 @@ def noise_floor(MM, m, n, rounding):
 
 
 @kernel
-def evaluate(x, gaps, xx, B, K, C, K_inv, noise, lam, rho, tau, prior, rounding, P, V, fit):
-    """Score a row and plan what learning it would change.
+def evaluate(row, member, lam, rho, settings, rounding, plan):
+    """Score a row and plan what learning it would change; the member itself is not changed.
 
     Parameters
     ----------
-    x, gaps, xx : arrays and float
-        The row with zeros in its gaps, the gaps' indices, and |x|^2.
-    B, K, C, K_inv, noise : arrays
-        The model; not changed.
+    row : Row
+        The row.
+    member : Member
+        The model.
     lam, rho : float
         Forgetting factors of the loadings and of the noise.
-    tau : float
-        Noise precision if it is known, else 0.
-    prior : array of shape (2,)
-        a0 and b0 of the noise.
+    settings : Settings
+        Known noise precision `tau`, 0 when it is learned, and its prior `a0`, `b0`.
     rounding : float
         Least noise variance.
-    P, V, fit : arrays
-        The plan, filled for `commit`, and scratch for a row.
+    plan : Plan
+        Filled for `commit`.
 
     Returns
     -------
@@ -264,18 +355,19 @@ def evaluate(x, gaps, xx, B, K, C, K_inv, noise, lam, rho, tau, prior, rounding,
     tau : float
         The noise precision used.
     """
-    n, m = B.shape[1], B.shape[0] - 1
-    n_o = n - len(gaps)
+    n, m = member.B.shape[1], member.B.shape[0] - 1
+    n_o = n - len(row.gaps)
+    a, b, tau = member.a[0], member.b[0], settings.tau
     learned = tau <= 0.0
     if learned:
-        tau = noise[0] / noise[1]
-    observe(x, gaps, B, C, K_inv, lam, P, V)
-    latent(tau, n_o, m, K_inv, lam, P, V)
-    score, distance = log_predictive(tau, noise[0] if learned else 0.0, xx, n_o, m, K_inv, lam, P, V)
-    absorb(gaps, xx, B, K, C, K_inv, lam, P, V)
-    V[NOISE, 0], V[NOISE, 1] = noise[0], noise[1]
+        tau = a / b
+    observe(row, member.B, member.C, member.K_inv, lam, plan)
+    latent(tau, n_o, m, member.K_inv, lam, plan)
+    score, distance = log_predictive(row, tau, a if learned else 0.0, m, member.K_inv, lam, plan)
+    absorb(row, member, lam, plan)
     if learned:
-        a = rho * noise[0] + (1.0 - rho) * prior[0] + 0.5 * n_o
-        b = rho * noise[1] + (1.0 - rho) * prior[1] + 0.5 * misfit(x, gaps, xx, B, P, V, fit)
-        V[NOISE, 0], V[NOISE, 1] = a, max(b, a * noise_floor(P[M_M], m, n, rounding))
+        a = rho * a + (1.0 - rho) * settings.a0 + 0.5 * n_o
+        b = rho * b + (1.0 - rho) * settings.b0 + 0.5 * misfit(row, member.B, plan)
+        b = max(b, a * noise_floor(plan.MM, m, n, rounding))
+    plan.a[0], plan.b[0] = a, b
     return score, distance, tau

@@ -1,27 +1,25 @@
-"""Variational PPCA from the few rows since a change: all of them at once, in rounds of variational EM."""
+"""Variational PPCA from the few rows since a restart: all of them at once, in rounds of variational EM."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from everlearn.linalg.compile import kernel
 from everlearn.linalg.dense import copy_matrix, invert_spd
-from everlearn.variational.kernels.posterior import (
-    K_INV_Y,
-    K_NEW,
-    M_M,
-    ROW,
-    S_Y,
-    SCRATCH,
-    Y_BAR,
-    latent,
-    observe,
-    residual,
-    times,
-    trace_of_product,
-)
+from everlearn.typing import Array
+from everlearn.variational.kernels.posterior import latent, observe, read_row, residual, times, trace_of_product
 
-ROUNDS = 3
+ROUNDS = 3  # of variational EM for each new row; the rounds of the rows before count, too
+
+
+class Prior(NamedTuple):
+    """What a restarted model starts from: natural parameters of its loadings and of its noise."""
+
+    B: Array  # (p, n)
+    K: Array  # (p, p)
+    a: Array  # (1,)
+    b: Array  # (1,)
 
 
 @kernel
@@ -38,67 +36,46 @@ def gram(B, C):
 
 
 @kernel
-def gaps_of(row, origin, x):
-    """x = row - origin with zeros in the gaps; returns their indices and |x|^2."""
-    n = len(row)
-    count = 0
-    xx = 0.0
-    for i in range(n):
-        x[i] = row[i] - origin[i]
-        if np.isnan(x[i]):
-            x[i] = 0.0
-            count += 1
-        xx += x[i] * x[i]
-    gaps = np.empty(count, dtype=np.int64)
-    if count > 0:
-        count = 0
-        for i in range(n):
-            if np.isnan(row[i]):
-                gaps[count] = i
-                count += 1
-    return gaps, xx
+def replay(rows, origin, prior, member, tau, rounding, plan):
+    """Variational EM over `rows`, begun at the member as it is, in place; parameter expansion after every round.
 
-
-@kernel
-def replay(rows, origin, prior_B, prior_K, prior_noise, B, K, C, K_inv, noise, tau, rounding, P, V, fit):
-    """Variational EM over `rows`, begun at the model as it is; parameter expansion after every round.
-
-    The model is changed in place; P and V are a plan, used as scratch. A known `tau` is positive.
+    `plan` is scratch. A known `tau` is positive.
     """
+    B, K_inv = member.B, member.K_inv
     p, n = B.shape
     m = p - 1
     B_new, x = np.empty((p, n)), np.empty(n)
     for _ in range(ROUNDS):
-        precision = tau if tau > 0.0 else noise[0] / noise[1]
-        copy_matrix(prior_B, B_new)
-        copy_matrix(prior_K, P[K_NEW])
+        precision = tau if tau > 0.0 else member.a[0] / member.b[0]
+        copy_matrix(prior.B, B_new)
+        copy_matrix(prior.K, plan.K)
         squares, cells = 0.0, -n * p
         for r in range(len(rows)):
-            gaps, _ = gaps_of(rows[r], origin, x)
-            observe(x, gaps, B, C, K_inv, 1.0, P, V)
-            latent(precision, n - len(gaps), m, K_inv, 1.0, P, V)
-            add_row(x, gaps, B, K_inv, P, V, B_new)
-            times(K_inv, V[Y_BAR], V[K_INV_Y])
-            squares += residual(x, gaps, B, V[K_INV_Y], fit) + trace_of_product(P[S_Y], P[M_M])
-            cells += n - len(gaps)
-        noise[0] = prior_noise[0] + 0.5 * max(cells, 0)
-        noise[1] = max(prior_noise[1] + 0.5 * squares, noise[0] * rounding)
+            row = read_row(rows[r], origin, x)
+            observe(row, B, member.C, K_inv, 1.0, plan)
+            latent(precision, n - len(row.gaps), m, K_inv, 1.0, plan)
+            add_row(row, member, plan, B_new)
+            times(K_inv, plan.ybar, plan.K_inv_y)
+            squares += residual(row, B, plan.K_inv_y, plan.fit) + trace_of_product(plan.S, plan.MM)
+            cells += n - len(row.gaps)
+        member.a[0] = prior.a[0] + 0.5 * max(cells, 0)
+        member.b[0] = max(prior.b[0] + 0.5 * squares, member.a[0] * rounding)
         copy_matrix(B_new, B)
-        copy_matrix(P[K_NEW], K)
-        expand(B, K, C, K_inv, P[SCRATCH])
+        copy_matrix(plan.K, member.K)
+        expand(member, plan.T)
 
 
 @kernel
-def add_row(x, gaps, B, K_inv, P, V, B_new):
-    """Add a row's expected statistics: Y to K, x ybar' to B, and in a gap the expectation M Y."""
-    S, K_new, ybar, mean = P[S_Y], P[K_NEW], V[Y_BAR], V[ROW]
+def add_row(row, member, plan, B_new):
+    """Add a row's expected statistics: Y to plan.K, x ybar' to B_new, and in a gap the expectation M Y."""
+    B, K_inv, S, K_new, ybar, mean = member.B, member.K_inv, plan.S, plan.K, plan.ybar, plan.row
     p, n = B.shape
     for c in range(p):
         for i in range(n):
-            B_new[c, i] += ybar[c] * x[i]
+            B_new[c, i] += ybar[c] * row.x[i]
         for d in range(p):
             K_new[c, d] += S[c, d] + ybar[c] * ybar[d]
-    for i in gaps:
+    for i in row.gaps:
         fit = 0.0
         for c in range(p):
             mean[c] = 0.0
@@ -112,11 +89,12 @@ def add_row(x, gaps, B, K_inv, P, V, B_new):
 
 
 @kernel
-def expand(B, K, C, K_inv, L):
-    """Parameter expansion: latent axes of mean zero and unit covariance, so that K = N I; C and K^-1 follow.
+def expand(member, L):
+    """Parameter expansion in place: latent axes of mean zero and unit covariance, so that K = N I; C and K^-1 follow.
 
     y = shift + L y' with L L' the covariance of the latent variables that K holds; M <- M T, K <- T^-1 K T^-T.
     """
+    B, K, K_inv = member.B, member.K, member.K_inv
     p, n = B.shape
     m = p - 1
     N = K[m, m]
@@ -137,12 +115,12 @@ def expand(B, K, C, K_inv, L):
         for d in range(p):
             K[c, d] = N if c == d else 0.0
             K_inv[c, d] = 1.0 / N if c == d else 0.0
-    gram(B, C)
+    gram(B, member.C)
 
 
 @kernel
-def derive(B, K, C, K_inv, column):
-    """C = B B' and K^-1."""
-    gram(B, C)
-    copy_matrix(K, K_inv)
-    invert_spd(K_inv, column)
+def derive(member, column):
+    """C = B B' and K^-1, in place; `column` is scratch."""
+    gram(member.B, member.C)
+    copy_matrix(member.K, member.K_inv)
+    invert_spd(member.K_inv, column)
