@@ -8,14 +8,16 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch lint types house docs bench wheel ci clean
+.PHONY: help run test test-nojit test-torch lint types house docs results mutants wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run    learn the demonstration stream and show what was learned"
 	@echo "make test   run the tests"
+	@echo "make results  run the benchmarks, each writes its page (ARGS=--stale lists those that are out of date)"
+	@echo "make mutants  break each promise on purpose and see that the tests notice"
 	@echo "make house  figures of the source: sizes, parameters, comments, frames to a kernel, import circles"
-	@echo "make lint | types | docs | bench | wheel | test-nojit | test-torch | ci | clean"
+	@echo "make lint | types | docs | wheel | test-nojit | test-torch | ci | clean"
 
 run: .venv/.installed
 	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
@@ -39,6 +41,9 @@ lint: .venv/.test
 types: .venv/.test
 	$(BIN)/mypy
 
+mutants: .venv/.test
+	$(BIN)/python tools/mutants.py $(ARGS)
+
 house: .venv/.test
 	$(BIN)/python tools/house.py
 
@@ -46,8 +51,9 @@ docs: .venv/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(WORKERS) -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-bench: .venv/.test
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+# Figures of README and docs: make results ARGS="--only rates", ARGS=--quick, ARGS=--stale, ARGS=--list
+results: .venv/.test
+	@$(BIN)/python benchmarks $(ARGS)
 
 wheel: .venv/.test
 	$(BIN)/python .ci/check_wheel.py

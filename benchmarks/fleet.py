@@ -1,20 +1,19 @@
 """Sixteen sensors learn a sixteenth of a stream each; their merged model beside one that saw it all.
 
-    python benchmarks/fleet.py
+    python benchmarks/fleet.py [--quick]
 
 The merged model is reduced to the number of components that the single pass answers from. Real data come from
-scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams. The table goes to
-benchmarks/results/fleet.md.
+scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import everlearn
@@ -22,7 +21,6 @@ from everlearn import IncrementalGaussianMixture
 
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
-OUTPUT = Path(__file__).parent / "results" / "fleet.md"
 SHARDS = 16
 SEEDS = (0, 1, 2)
 
@@ -59,7 +57,7 @@ def compare(X: np.ndarray, seed: int, **parameters: object) -> tuple[float, floa
     return single.score(test), merged.score(test), K, merged.to_sklearn().n_components
 
 
-def table() -> str:
+def table(seeds: tuple[int, ...]) -> str:
     """Means over seeds as Markdown."""
     lines = [
         "| data | rows x columns | second look | components, single / merged | single pass | merged | difference |",
@@ -67,7 +65,7 @@ def table() -> str:
     ]
     for name, X in data_sets():
         for look in (True, False):
-            runs = np.array([compare(X, seed, second_look=look) for seed in SEEDS])
+            runs = np.array([compare(X, seed, second_look=look) for seed in seeds])
             single, merged, K, M = runs.mean(axis=0)
             gaps = 100.0 * (runs[:, 1] - runs[:, 0]) / np.abs(runs[:, 0])
             shape = f"{len(X)} x {X.shape[1]}"
@@ -80,12 +78,13 @@ def table() -> str:
 
 def main() -> None:
     """Measure and write."""
-    start = time.process_time()
+    options = parser(__doc__).parse_args()
+    seeds = SEEDS[:1] if options.quick else SEEDS
     text = f"""# A fleet of {SHARDS}, merged
 
 Mean held-out log-likelihood of a row, in nats: one model that saw the whole stream, and {SHARDS} models that saw a
 {SHARDS}th of its rows each, merged and reduced to as many components as the single pass answers from. Shuffled, 80 %
-learned, 20 % held out; means over {len(SEEDS)} shuffles, the difference in percent of the single pass (positive: the
+learned, 20 % held out; means over {len(seeds)} shuffles, the difference in percent of the single pass (positive: the
 merged model is better), with its range.
 
 With a second look every model keeps a sample of its rows, and merging refines the joined components on all of these
@@ -95,12 +94,9 @@ columns). Keep a second look where shards are short. Models that are still warmi
 column) merge as one pass over their rows, in another order than the single pass. On digits the order alone decides over
 more than these differences: five orders of the same rows scored -74.8 to -86.4 in one pass.
 
-{table()}
-
-Made by `python benchmarks/fleet.py` in {time.process_time() - start:.0f} s.
+{table(seeds)}
 """
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text, encoding="utf-8")
+    write_page("fleet", text, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The oracle is batch PCA on the rows since the last change, without outliers; for
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import forgetting_mixture
 import numpy as np
+from _page import parser, printed_page
 from forgetting_streams import SCENARIOS, Stream, periods
 from threadpoolctl import threadpool_limits
 
@@ -293,15 +293,24 @@ def literal_times(stream: Stream, rows: Array, rounds: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--paper-runs", type=int, default=1000)
-    parser.add_argument("--mixture-runs", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--only", nargs="*", default=[*SCENARIOS, "paper", "mixture", "speed"])
-    chosen = parser.parse_args()
-    print(f"# Forgetting\n\n{chosen.runs} runs, Python {platform.python_version()}, NumPy {np.__version__}.")
+    made = parser(__doc__)
+    made.add_argument("--runs", type=int, default=100)
+    made.add_argument("--paper-runs", type=int, default=1000)
+    made.add_argument("--mixture-runs", type=int, default=100)
+    made.add_argument("--rounds", type=int, default=10)
+    made.add_argument("--jobs", type=int, default=1)
+    made.add_argument("--only", nargs="*", default=[*SCENARIOS, "paper", "mixture", "speed"])
+    chosen = made.parse_args()
+    if chosen.quick:
+        chosen.runs = chosen.paper_runs = chosen.mixture_runs = chosen.rounds = 2
+    quick = chosen.quick or len(chosen.only) < len(SCENARIOS) + 3
+    with printed_page("forgetting", quick=quick):
+        measure(chosen)
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Print all tables."""
+    print(f"# Forgetting\n\n{chosen.runs} runs.")
     missed: list[str] = []
     with threadpool_limits(1), ProcessPoolExecutor(chosen.jobs) as pool:
         for name in SCENARIOS:

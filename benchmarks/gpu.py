@@ -1,17 +1,17 @@
 """The mixture with its matrices on a graphics processor, beside what its arithmetic takes there.
 
-    python benchmarks/gpu.py [--device cuda] [--output benchmarks/results/gpu.md]
+    python benchmarks/gpu.py [--device cuda] [--quick]
 
 Times are of one pass of `partial_fit` over rows in memory, after one over a few rows that compiles. In the first pass
 the libraries set up memory and threads; 'one pass' is the best of those after it.
 """
 
-import argparse
 import platform
 import time
 
 import numpy as np
 import torch
+from _page import parser, write_page
 from sklearn.mixture import GaussianMixture
 
 from everlearn import IncrementalGaussianMixture
@@ -93,31 +93,26 @@ def measure(name, n, D, K, device, limit):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--device", default="cuda")
+    options = made.parse_args()
     cuda = torch.device(options.device).type == "cuda"
     name = torch.cuda.get_device_name() if cuda else platform.processor()
     limit = products_rate(options.device)
     lines = [
         "# The mixture on a graphics processor",
         "",
-        f"`python benchmarks/gpu.py --device {options.device}` on {name}; torch {torch.__version__}, float64 products "
+        f"{name}, float64 products "
         f"at {limit / 1e12:.1f} TFLOP/s. 'Arithmetic' is 3 K D² operations a row at that rate; 'densities differ' is "
         "the largest relative difference from the answers without a device.",
         "",
         "| stream | first pass | one pass | arithmetic | ratio | scoring all rows | densities differ |",
         "|---|---|---|---|---|---|---|",
     ]
-    for case in CASES:
+    for case in CASES[: 1 if options.quick else None]:
         lines.append(measure(*case, options.device, limit))
         print(lines[-1], flush=True)
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if options.output:
-        with open(options.output, "w") as file:
-            file.write(text)
+    write_page("gpu", "\n".join(lines), quick=options.quick)
 
 
 if __name__ == "__main__":

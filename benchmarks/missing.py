@@ -1,6 +1,6 @@
 """Learning with gaps: imputation beside batch EM with gaps, and what gaps cost.
 
-    python benchmarks/missing.py [--out benchmarks/results/missing.md]
+    python benchmarks/missing.py [--quick]
 
 Three cells in ten are removed at random, from training and held-out rows. The same mixture (our components at the end
 of the pass) is then fitted by ten steps of batch EM with missing data (the slow twin `tests/naive.em_with_gaps`), and
@@ -8,12 +8,12 @@ both fill the held-out gaps: root mean square errors over columns of unit varian
 ratio below one means that EM overfits these few rows.
 """
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from sklearn import datasets as sklearn_datasets
 
 from everlearn import IncrementalGaussianMixture, datasets
@@ -26,7 +26,7 @@ NOTE = """\
 Root mean square errors over columns of unit variance; means of three draws of gaps. Batch EM with missing data
 starts from our components and takes ten steps; a ratio below one means that it overfits these few rows. Gaps are filled
 by what a component knows, so rows with gaps that come first keep what it was created with: of the rows that warm up a
-model, those with fewest gaps are learned first. In the order of the stream the three groups came to 1.06 to 1.08.\
+model, those with fewest gaps are learned first.\
 """
 MODELS = {"default": {}, "second_look": {"second_look": True}}
 STEPS, DRAWS = 10, 3
@@ -82,12 +82,12 @@ def errors(parameters, train, test, seed):
     ]
 
 
-def quality():
+def quality(draws):
     lines = ["| set | model | components | ours | batch EM | ratio |", "|---|---|---|---|---|---|"]
     for name, train, test in sources():
         scale = train.std(axis=0)
         for label, parameters in MODELS.items():
-            runs = np.mean([errors(parameters, train / scale, test / scale, seed) for seed in range(DRAWS)], axis=0)
+            runs = np.mean([errors(parameters, train / scale, test / scale, seed) for seed in range(draws)], axis=0)
             ours, batch, K = runs
             lines.append(f"| {name} | {label} | {K:.0f} | {ours:.3f} | {batch:.3f} | {ours / batch:.3f} |")
             print(lines[-1], flush=True)
@@ -115,18 +115,16 @@ def cost():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the tables here as well")
-    arguments = parser.parse_args()
+    options = parser(__doc__).parse_args()
     text = "\n".join(
         [
-            "# Learning with gaps", "", "Made by `python benchmarks/missing.py`.", "",
-            "## Filling held-out gaps: three cells in ten missing at random", "", NOTE, "", *quality(), "",
+            "# Learning with gaps", "",
+            "## Filling held-out gaps: three cells in ten missing at random", "", NOTE, "",
+            *quality(1 if options.quick else DRAWS), "",
             "## Time to learn, three cells in ten missing at random (beta = 0.001)", "", *cost(), "",
         ]
     )  # fmt: skip
-    if arguments.out:
-        arguments.out.write_text(text)
+    write_page("missing", text, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The incremental mixture in blocks and with a screen, beside one row at a time, plain NumPy and scikit-learn's EM.
 
-    python benchmarks/mixture.py [--quick] [--threads 1 2] [--out benchmarks/results/mixture.md]
+    python benchmarks/mixture.py [--quick] [--threads 1 2]
 
 All contenders take turns in one run, and each counts with its quickest turn. The share of the GEMM rate takes the
 arithmetic of the block algorithm without a screen, 2 D^2 flops a row and component and D^2 more for each component
@@ -8,15 +8,10 @@ that the row updates, at the speed of this machine's own product of two 1024 x 1
 scikit-learn's own E-step and M-step, on as many rows as ours; neither side looks for gaps first.
 """
 
-import argparse
-import os
-import platform
 import time
-from pathlib import Path
 
 import numpy as np
-import scipy
-import sklearn
+from _page import parser, write_page
 from mixture_sequential import PlainMixture
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
@@ -289,32 +284,11 @@ def report(threads, quick):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave out what takes longest")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of BLAS threads")
-    parser.add_argument("--out", type=Path, help="write the tables here as well")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of BLAS threads")
+    arguments = made.parse_args()
     tables = report(arguments.threads, arguments.quick)
-    print(tables)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        versions = f"NumPy {np.__version__}, SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}"
-        made = (
-            f"`python benchmarks/mixture.py` on {processor()}, {os.cpu_count()} cores; "
-            f"Python {platform.python_version()}, {versions}."
-        )
-        arguments.out.write_text(f"# The incremental mixture in blocks\n\n{made}\n\n{tables}")
-
-
-def processor():
-    """What this machine computes with, in words."""
-    names = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _cpuinfo():
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
+    write_page("mixture", f"# The incremental mixture in blocks\n\n{tables}", quick=arguments.quick)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
 """Microseconds a row: our sequential mixture, the same in plain NumPy, and at K = 1 river's EmpiricalPrecision.
 
-    python benchmarks/mixture_sequential.py [--out benchmarks/results/mixture_sequential.md]
+    python benchmarks/mixture_sequential.py [--quick]
 
 All in one run and one thread, as ratios to the kernel. Also what one `partial_fit` and one `score_samples` of a single
 row cost above the kernel.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from river.covariance import EmpiricalPrecision
 from threadpoolctl import threadpool_limits
 
@@ -123,16 +122,10 @@ def single_rows():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the tables here as well")
-    arguments = parser.parse_args()
+    options = parser(__doc__).parse_args()
     with threadpool_limits(1):
         table = "\n".join([*compare(), "", *single_rows()])
-    print(table)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        heading = "# The sequential mixture\n\nMade by `python benchmarks/mixture_sequential.py`.\n\n"
-        arguments.out.write_text(heading + table + "\n")
+    write_page("mixture_sequential", f"# The sequential mixture\n\n{table}", quick=options.quick)
 
 
 if __name__ == "__main__":

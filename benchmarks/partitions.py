@@ -1,9 +1,8 @@
 """Partitions that are not alike: what merging keeps and what it loses, beside one pass over the same rows.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/partitions.py
+    OPENBLAS_NUM_THREADS=1 python benchmarks/partitions.py [--quick]
 
-Data come from scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams. The table goes to
-benchmarks/results/partitions.md.
+Data come from scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
@@ -20,7 +20,6 @@ from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClas
 
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
-OUTPUT = Path(__file__).parent / "results" / "partitions.md"
 MODELS = {
     "mixture": IncrementalGaussianMixture(),
     "mixture, second look": IncrementalGaussianMixture(second_look=True),
@@ -81,7 +80,8 @@ def main() -> None:
     """Measure and write."""
     head = ["data", "model", "alike: one pass", "merged", "a class each: one pass", "merged"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for item in data_sets():
+    options = parser(__doc__).parse_args()
+    for item in list(data_sets())[: 1 if options.quick else None]:
         lines += compare(*item)
     table = "\n".join(lines)
     text = f"""# Partitions that are not alike
@@ -91,11 +91,8 @@ models that learned a partition each and were merged. "Alike": rows dealt out at
 their class or sensor first, so that a partition sees one or two of them; the single pass sees them in that order, too.
 
 {table}
-
-Made by `python benchmarks/partitions.py`.
 """
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text, encoding="utf-8")
+    write_page("partitions", text, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ rows of the same size where it is not there. BLAS runs on one thread for both si
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import os
-import platform
 import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _page import parser, printed_page
 from sklearn.decomposition import IncrementalPCA
 from threadpoolctl import threadpool_limits
 
@@ -250,17 +249,17 @@ def speed(X: np.ndarray, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20, help="runs of the paper's protocol")
-    parser.add_argument("--rows", type=int, default=60_000, help="rows of the accuracy comparison")
-    parser.add_argument("--rounds", type=int, default=100, help="turns of the speed comparison")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--runs", type=int, default=20, help="runs of the paper's protocol")
+    made.add_argument("--rows", type=int, default=60_000, help="rows of the accuracy comparison")
+    made.add_argument("--rounds", type=int, default=100, help="turns of the speed comparison")
+    arguments = made.parse_args()
+    if arguments.quick:
+        arguments.runs, arguments.rows, arguments.rounds = 1, 3000, 2
     warnings.simplefilter("ignore", DivergenceWarning)
     rng = np.random.default_rng(0)
-    given = f"--runs {arguments.runs} --rows {arguments.rows} --rounds {arguments.rounds}"
-    print(f"# OnlinePPCA\n\n`python benchmarks/ppca.py {given}`, ", end="")
-    print(f"Python {platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores, one BLAS thread.\n")
-    with threadpool_limits(1):
+    with printed_page("ppca", quick=arguments.quick), threadpool_limits(1):
+        print("# OnlinePPCA\n\nOne BLAS thread.\n")
         name, X, test = images(rng, arguments.rows)
         speed(X[:2400], arguments.rounds)
         accuracy(name, X, test)

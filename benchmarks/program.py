@@ -1,9 +1,8 @@
 """The program beside its parts: learning a CSV file within 1.5 times the time of parsing plus the bare kernel.
 
-Run with `python benchmarks/program.py`; writes benchmarks/results/program.md. `--rows` makes the file smaller.
+python benchmarks/program.py [--rows N] [--quick]
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.csv
+from _page import parser, write_page
 
 from everlearn import IncrementalGaussianMixture
 from everlearn.streams.sources.files import FileSource
@@ -81,9 +81,10 @@ def program(path, *options):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rows", type=int, default=1_000_000)
-    n_rows = arguments.parse_args().rows
+    made = parser(__doc__)
+    made.add_argument("--rows", type=int, default=1_000_000)
+    options = made.parse_args()
+    n_rows = 20_000 if options.quick else options.rows
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rows.csv")
         write_file(path, n_rows)
@@ -91,10 +92,10 @@ def main():
         bare = program(path)
         kept = program(path, "--state", os.path.join(folder, "run.db"), "--model-file", os.path.join(folder, "m.evl"))
         size = os.path.getsize(path) / 2**20
-    report(n_rows, size, parsing, kernel, bare, kept)
+    report(n_rows, size, parsing, kernel, bare, kept, quick=options.quick)
 
 
-def report(n_rows, size, parsing, kernel, bare, kept):
+def report(n_rows, size, parsing, kernel, bare, kept, *, quick):
     limit = parsing + kernel
     lines = [
         "# The program beside its parts",
@@ -111,15 +112,12 @@ def report(n_rows, size, parsing, kernel, bare, kept):
     for name, (inside, whole) in (("`learn`", bare), ("`learn --state --model-file`", kept)):
         lines.append(f"| {name} | {inside:.2f} | {inside / limit:.2f} |")
         lines.append(f"| the same with the start of the process | {whole:.2f} | {whole / limit:.2f} |")
-    lines += [
-        "",
-        "Parsing runs in a thread of its own beside learning, which is why the command can take less than both parts.",
-    ]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    RESULTS.write_text(text)
     worst = max(bare[0], kept[0]) / limit
-    if worst > LIMIT:
+    if min(bare[0], kept[0]) < limit:
+        lines += ["", "Parsing runs in a thread of its own, which is why the command can take less than both parts."]
+    lines += ["", f"At most {LIMIT} times parsing plus kernel: {'held' if worst <= LIMIT else 'missed'}, {worst:.2f}."]
+    write_page("program", "\n".join(lines), quick=quick)
+    if worst > LIMIT and not quick:
         sys.exit(f"learning takes {worst:.2f} times parsing plus kernel; the limit is {LIMIT}")
 
 

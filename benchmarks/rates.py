@@ -1,31 +1,26 @@
 """Rows a second of one core, bytes of a model, models merged a second: what docs/scale.md counts with.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/rates.py
-
-The table goes to benchmarks/results/rates.md.
+OPENBLAS_NUM_THREADS=1 python benchmarks/rates.py [--quick]
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _page import parser, write_page
 
 import everlearn
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
 from everlearn.persistence.model_file import dumps
 
-OUTPUT = Path(__file__).parent / "results" / "rates.md"
 SHARDS = 16
 MODELS: list[tuple[str, Any, int, int]] = [
     ("mixture", IncrementalGaussianMixture(), 4, 100_000),
     ("mixture", IncrementalGaussianMixture(), 8, 100_000),
     ("mixture", IncrementalGaussianMixture(), 100, 40_000),
-    ("diagonal mixture", IncrementalGaussianMixture(covariance="diag"), 100, 40_000),
+    ("diagonal mixture", IncrementalGaussianMixture(covariance_type="diag"), 100, 40_000),
     ("PPCA, 10 axes", OnlinePPCA(10), 100, 100_000),
 ]
 
@@ -71,6 +66,7 @@ def measure(name: str, model: Any, D: int, n: int) -> list[str]:
 
 def main() -> None:
     """Measure and write."""
+    options = parser(__doc__).parse_args()
     head = [
         "model",
         "columns",
@@ -81,20 +77,18 @@ def main() -> None:
         "ms to merge it",
     ]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for item in MODELS:
-        lines.append(f"| {' | '.join(measure(*item))} |")
+    for name, model, D, n in MODELS:
+        lines.append(f"| {' | '.join(measure(name, model, D, n // 10 if options.quick else n))} |")
         print(lines[-1], flush=True)
     table = "\n".join(lines)
     text = f"""# Rates of one core
 
-`OPENBLAS_NUM_THREADS=1 python benchmarks/rates.py`, CPU time, Python {platform.python_version()},
-{platform.machine()}, {os.cpu_count()} cores, of which one works. Twelve Gaussians; rows in batches, after a tenth of
-them was learned; {SHARDS} models of 2,000 rows each merged.
+CPU time of one core. Twelve Gaussians; rows in batches, after a tenth of them was learned; {SHARDS} models of 2,000
+rows each merged.
 
 {table}
 """
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text, encoding="utf-8")
+    write_page("rates", text, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Mixture reduction beside plain NumPy and beside the best of all partitions; densities beside scikit-learn's.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/reduction.py
-
-The tables go to benchmarks/results/reduction.md.
+OPENBLAS_NUM_THREADS=1 python benchmarks/reduction.py
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from sklearn.mixture import GaussianMixture
 
 from everlearn.gaussian import mixture, reduction
@@ -164,7 +163,7 @@ def report() -> str:
     density = table(["components", "D", "ours, us a row", "scikit-learn", "ratio"], densities(rng))
     return f"""# Mixture reduction
 
-`OPENBLAS_NUM_THREADS=1 python benchmarks/reduction.py`, seconds of one core.
+Seconds of one core.
 
 ## Speed
 
@@ -196,7 +195,5 @@ Log-density of rows under a full mixture, beside scikit-learn's `score_samples`.
 
 
 if __name__ == "__main__":
-    text = report()
-    print(text)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text, encoding="utf-8")
+    options = parser(__doc__).parse_args()
+    write_page("reduction", report(), quick=options.quick)

@@ -1,24 +1,21 @@
 """A large Parquet data set on a Dask cluster of this machine, beside one process.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/scale.py [--rows 20000000] [--folder big]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/scale.py [--rows 20000000] [--folder big] [--quick]
 
-The data are 12 Gaussians in 8 columns; the folder keeps them for another run. The table goes to
-benchmarks/results/scale.md.
+The data are 12 Gaussians in 8 columns; the folder keeps them for another run.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 
-import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _page import parser, write_page
 
 import distributed
 from everlearn import IncrementalGaussianMixture
@@ -119,20 +116,18 @@ def density(row: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "everlearn-scale")
-    parser.add_argument("--write-only", action="store_true", help="make the data set and stop")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--rows", type=int, default=20_000_000)
+    made.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "everlearn-scale")
+    made.add_argument("--write-only", action="store_true", help="make the data set and stop")
+    options = made.parse_args()
+    if options.quick:
+        options.rows = 200_000
     if options.write_only:
         write(options.folder, options.rows)
         return
-    versions = f"Python {platform.python_version()}, dask {dask.__version__}, {CORES} cores, one BLAS thread a process"
-    command = f"`python benchmarks/scale.py --rows {options.rows}`"
-    text = f"# A cluster\n\n{command}, {versions}.\n\n{large(options.folder, options.rows)}"
-    print(text)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text, encoding="utf-8")
+    text = f"# A cluster\n\n{CORES} cores, one BLAS thread a process.\n\n{large(options.folder, options.rows)}"
+    write_page("scale", text, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,23 @@
 """One core and two: large mixtures, and many small ones.
 
-    python benchmarks/scale_cores.py [--out benchmarks/results/scale_cores.md]
+    python benchmarks/scale_cores.py [--quick]
 
 The threads that BLAS may use are those that a large mixture uses; its answers are compared bit by bit. Small models
 learn in a pool of threads, a batch each at a time. Contenders take turns: large mixtures count with the quickest,
 small ones with all, since their copies are not made in every turn.
 """
 
-import argparse
-import os
-import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 from threadpoolctl import threadpool_limits
 
 from everlearn import IncrementalGaussianMixture
 from everlearn.figmn.ask import squared_distances
 from everlearn.linalg import parallel as threads
-from mixture import FAR, Ours, Problem, processor
+from mixture import FAR, Ours, Problem
 
 TURNS = 3
 LARGE = [(784, 50, 4096), (784, 50, 2048), (784, 10, 1024), (784, 1, 4096), (3072, 1, 1024), (256, 50, 2048)]
@@ -126,15 +123,9 @@ def fleets():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the tables here as well")
-    out = parser.parse_args().out
-    where = f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}"
-    made = f"`python benchmarks/scale_cores.py` on {where}."
-    parts = ["# Cores", "", made, "", "## One large mixture", "", *large(), "", "## Many small ones", "", *fleets(), ""]
-    print("\n".join(parts))
-    if out:
-        out.write_text("\n".join(parts), encoding="utf-8")
+    options = parser(__doc__).parse_args()
+    parts = ["# Cores", "", "## One large mixture", "", *large(), "", "## Many small ones", "", *fleets(), ""]
+    write_page("scale_cores", "\n".join(parts), quick=options.quick)
 
 
 if __name__ == "__main__":

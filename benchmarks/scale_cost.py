@@ -1,19 +1,18 @@
 """What learning costs against rows N, components K and columns D, and the powers that fit.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/scale_cost.py [--out FILE.md] [--plot FILE.svg]
+    OPENBLAS_NUM_THREADS=1 python benchmarks/scale_cost.py [--plot FILE.svg] [--quick]
 
 CPU time of one thread; each point is the quickest of a few turns. All components lie on top of each other, so that
 every row concerns every one of them: the dearest case.
 """
 
-import argparse
-import platform
 import time
 from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 
-from mixture import NEAR, Ours, Problem, processor
+from mixture import NEAR, Ours, Problem
 
 TURNS = 4
 SWEEPS = {
@@ -96,17 +95,13 @@ def picture(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="write the table here as well")
-    parser.add_argument("--plot", type=Path, help="write the picture here")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--plot", type=Path, help="write the picture here")
+    options = made.parse_args()
     results = {name: (measured(sweep), sweep[1]) for name, sweep in SWEEPS.items()}
-    made = f"`python benchmarks/scale_cost.py` on {processor()}, one thread; Python {platform.python_version()}."
     note = "Rows: D=16 K=10. Components: D=64, 1,024 rows. Columns: K=4, 1,024 rows. Seconds of CPU."
-    text = "\n".join(["# Cost against rows, components and columns", "", made, "", note, "", *table(results), ""])
-    print(text)
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
+    text = "\n".join(["# Cost against rows, components and columns", "", note, "", *table(results), ""])
+    write_page("scale_cost", text, quick=options.quick)
     if options.plot:
         options.plot.write_text(picture(results), encoding="utf-8")
 

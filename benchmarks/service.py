@@ -1,6 +1,6 @@
 """The service under load: requests of 100 rows at a steady rate, with questions in between.
 
-    python benchmarks/service.py [--rate 200] [--seconds 60] [--rows 100] [--columns 10]
+    python benchmarks/service.py [--rate 200] [--seconds 60] [--rows 100] [--columns 10] [--quick]
 
 Starts `everlearn serve` in a process of its own, sends rows at the given rate whatever the answers take (so that a slow
 service is not spared), asks a question for every twentieth request, and reports latencies, the rate that was reached,
@@ -22,19 +22,22 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from _page import parser, write_page
 
 CONNECTIONS = 32
 RESULT = Path(__file__).parent / "results" / "service.md"
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rate", type=float, default=200.0, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rows", type=int, default=100)
-    parser.add_argument("--columns", type=int, default=10)
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results/service.md")
-    return parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--rate", type=float, default=200.0, help="requests a second")
+    made.add_argument("--seconds", type=float, default=60.0)
+    made.add_argument("--rows", type=int, default=100)
+    made.add_argument("--columns", type=int, default=10)
+    options = made.parse_args()
+    if options.quick:
+        options.seconds = 3.0
+    return options
 
 
 def bodies(n_rows: int, n_columns: int, n_bodies: int = 50) -> list[bytes]:
@@ -165,9 +168,7 @@ def main() -> None:
             service.process.terminate()
             service.process.wait()
     text = report(options, load, wall, cpu, waiting, seconds, summary, size)
-    print(text)
-    if options.write:
-        RESULT.write_text(text, encoding="utf-8")
+    write_page("service", text, quick=options.quick)
 
 
 def report(options, load, wall, cpu, waiting, seconds, summary, size) -> str:
@@ -186,8 +187,8 @@ def report(options, load, wall, cpu, waiting, seconds, summary, size) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in lines.items())
     return f"""# The service under load
 
-`python benchmarks/service.py --rate {options.rate:g} --seconds {options.seconds:g} --write`, on {os.cpu_count()} cores
-that the service shares with the program that sends. Requests are sent when they are due, whatever the answers take;
+On {os.cpu_count()} cores that the service shares with the program that sends. Requests are sent when they are due,
+whatever the answers take;
 rows are acknowledged when they are on the disk.
 
 | | |

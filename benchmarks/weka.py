@@ -1,6 +1,6 @@
 """The seven Weka sets of the FIGMN paper: accuracy and calibration of the classifier as it comes.
 
-    python benchmarks/weka.py [--seeds 3] [--out benchmarks/results/weka.md]
+    python benchmarks/weka.py [--seeds 3] [--quick]
 
 Ten-fold stratified cross-validation, shuffled by each seed. Rows are given as `datasets.load` returns them: nominal
 attributes as the index of their value, gaps as NaN. Nothing is chosen on the test folds. Beside the default classifier
@@ -8,13 +8,10 @@ stand the paper's own settings, the accuracies it prints (table 2) and logistic 
 means.
 """
 
-import argparse
-import platform
 import warnings
-from pathlib import Path
 
 import numpy as np
-import sklearn
+from _page import parser, write_page
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -89,27 +86,24 @@ def table(results, which, digits):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3, help="number of shuffles")
-    parser.add_argument("--out", type=Path, help="write the tables here as well")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--seeds", type=int, default=3, help="number of shuffles")
+    arguments = made.parse_args()
+    if arguments.quick:
+        arguments.seeds = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The least populated class")  # nine of glass, eight of soybean: by design
         results = measure(arguments.seeds)
     text = (
-        f"# The seven Weka sets\n\n`python benchmarks/weka.py --seeds {arguments.seeds}`, Python "
-        f"{platform.python_version()}, NumPy {np.__version__}, scikit-learn {sklearn.__version__}. Ten-fold stratified "
+        "# The seven Weka sets\n\nTen-fold stratified "
         f"cross-validation, {arguments.seeds} shuffles; nothing is chosen on the test folds.\n\n"
         f"## Accuracy, percent\n\n{table(results, 0, 1)}\n\n"
         f"## Expected calibration error of `predict_proba`, percent ({BINS} bins over the rows of all folds)\n\n"
         f"{table(results, 1, 1)}\n\n"
         f"## Mean -log probability of the true class\n\n{table(results, 2, 3)}\n"
     )
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
+    write_page("weka", text, quick=arguments.quick)
 
 
 if __name__ == "__main__":

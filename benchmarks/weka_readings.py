@@ -1,16 +1,15 @@
 """Which reading of the FIGMN paper gives its tables 2 and 3: accuracy and number of components under each.
 
-    python benchmarks/weka_readings.py [--seeds 10] [--out benchmarks/results/weka_readings.md]
+    python benchmarks/weka_readings.py [--seeds 10] [--quick]
 
 Ten folds of each set, shuffled by each seed; everything but what a row names is as `everlearn reproduce figmn:table3`
 has it.
 """
 
-import argparse
 import warnings
-from pathlib import Path
 
 import numpy as np
+from _page import parser, write_page
 
 from everlearn import IncrementalGaussianMixtureClassifier
 from everlearn.errors import DivergenceWarning
@@ -48,15 +47,16 @@ def line(label, accuracy, components, off=("", "")):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10, help="number of shuffles")
-    parser.add_argument("--out", type=Path, help="write the table here as well")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--seeds", type=int, default=10, help="number of shuffles")
+    arguments = made.parse_args()
+    if arguments.quick:
+        arguments.seeds = 1
     warnings.simplefilter("ignore", DivergenceWarning)
     accuracy, components = printed(TABLE_2, -1), printed(TABLE_3, 0)
     lines = [
         "# Readings of the FIGMN paper's tables 2 and 3\n\n"
-        f"`python benchmarks/weka_readings.py --seeds {arguments.seeds}`: accuracy in percent / components. "
+        f"{arguments.seeds} shuffles of ten folds: accuracy in percent / components. "
         "The last two columns are mean absolute distances from the printed numbers."
         "\n",
         f"| reading | {' | '.join(PAPER_NAMES.values())} | points | components |",
@@ -67,10 +67,7 @@ def main():
         a, c = measure(reading, arguments.seeds)
         off = f"{np.abs(a - accuracy).mean():.1f}", f"{np.abs(c / components - 1).mean():.0%}"
         lines.append(line(label, a, c, off))
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text)
+    write_page("weka_readings", "\n".join(lines), quick=arguments.quick)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+"""Run the benchmarks, each in a process of its own; each writes its page and its JSON.
+
+    python benchmarks [--only NAME ...] [--quick] [--stale] [--list]
+
+`--stale` lists the pages that are older than the code they measure: a file of the page's folders, or its script, has
+changed since the commit that it was made at; or there is no JSON that says where it comes from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+SHARED = ("linalg", "gaussian", "base")  # folders that every model is made of
+MIXTURE = ("mixture", "forgetting", "monitoring", *SHARED)
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+class Benchmark(NamedTuple):
+    """A script, and the folders of src/everlearn whose code it measures."""
+
+    script: str
+    folders: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ("--quick",)  # arguments of a run that takes seconds; none: it is quick anyhow
+    one_thread: bool = True
+    needs: str = ""  # what it cannot run without
+
+
+BENCHMARKS = {
+    "agents": Benchmark("agents.py", ("agents", *SHARED)),
+    "fleet": Benchmark("fleet.py", MIXTURE),
+    "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
+    "gpu": Benchmark("gpu.py", ("figmn", *SHARED), needs="torch with a CUDA device", one_thread=False),
+    "missing": Benchmark("missing.py", MIXTURE),
+    "mixture": Benchmark("mixture.py", ("figmn", *SHARED), one_thread=False),
+    "mixture_quality": Benchmark("mixture_quality.py", MIXTURE),
+    "networks": Benchmark("networks.py", ("networks", "continual"), needs="torch and MNIST"),
+    "partitions": Benchmark("partitions.py", ("distributed", *MIXTURE)),
+    "peers": Benchmark("peers.py", ("experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"),
+    "ppca": Benchmark("ppca.py", ("ppca", *SHARED)),
+    "program": Benchmark("program.py", ("cli", "streams", *MIXTURE)),
+    "rates": Benchmark("rates.py", ("ppca", *MIXTURE)),
+    "reduction": Benchmark("reduction.py", ("gaussian", "linalg")),
+    "river_learners": Benchmark("river_learners.py", ("river", *MIXTURE), needs="river"),
+    "scale": Benchmark("scale.py", ("distributed", *MIXTURE), needs="dask"),
+    "scale_cores": Benchmark("scale_cores.py", ("figmn", *SHARED), one_thread=False),
+    "scale_cost": Benchmark("scale_cost.py", ("figmn", *SHARED)),
+    "service": Benchmark("service.py", ("service", "streams", *MIXTURE)),
+    "weka": Benchmark("weka.py", MIXTURE),
+    "weka_readings": Benchmark("weka_readings.py", ("figmn", *SHARED)),
+}
+
+
+def stale() -> list[str]:
+    """A line for every page that is older than what it measures."""
+    found = []
+    for name, benchmark in BENCHMARKS.items():
+        why = why_stale(name, benchmark)
+        if why:
+            found.append(f"{name}: {why}")
+    return found
+
+
+def why_stale(name: str, benchmark: Benchmark) -> str:
+    """Why a page is to be made again; nothing if it is not."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return "no JSON says where it comes from" if path.with_suffix(".md").exists() else "it was never made"
+    made = json.loads(path.read_text(encoding="utf-8"))["origin"]
+    if not made["commit"]:
+        return "it was made outside of a checkout"
+    if made["changed"]:
+        return f"it was made with changes that were not committed: {', '.join(made['changed'][:3])}"
+    changed = changed_since(made["commit"], benchmark)
+    return "" if not changed else f"{len(changed)} files changed since {made['commit'][:12]}: {', '.join(changed[:3])}"
+
+
+def changed_since(commit: str, benchmark: Benchmark) -> list[str]:
+    """Files of the benchmark's folders, and its script, that are not what they were at a commit."""
+    places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
+    command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--", *places]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else [f"(commit {commit[:12]} is not known here)"]
+
+
+def run(name: str, *, quick: bool) -> int:
+    """Run one benchmark; returns its exit status."""
+    benchmark = BENCHMARKS[name]
+    arguments = benchmark.quick if quick else benchmark.arguments
+    environment = {**os.environ, **(ONE_THREAD if benchmark.one_thread else {})}
+    command = [sys.executable, f"benchmarks/{benchmark.script}", *arguments]
+    print(f"== {name}", flush=True)
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def main() -> None:
+    """Run, or list what is stale."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description="Run the benchmarks, each writes its page.")
+    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="small sizes; no page is written")
+    parser.add_argument("--stale", action="store_true", help="list the pages that are older than what they measure")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    options = parser.parse_args()
+    if options.list:
+        for name, benchmark in BENCHMARKS.items():
+            print(f"{name:18} {', '.join(benchmark.folders)}{'; needs ' + benchmark.needs if benchmark.needs else ''}")
+        return
+    if options.stale:
+        print("\n".join(stale()))
+        return
+    failed = [name for name in options.only if run(name, quick=options.quick)]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

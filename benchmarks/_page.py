@@ -1,0 +1,177 @@
+"""The page of a benchmark and the JSON beside it: written whole, by a command, with where they come from.
+
+A benchmark imports this module first, so that commit and machine are asked before it runs, and ends with
+`write_page(name, body)`. Every table of the body is kept in the JSON, cell by cell; tests hold the numbers of the
+documentation against it. Sentences about results are in the scripts, printed under the condition that they hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import io
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+FORMAT = "everlearn benchmark 1"
+PACKAGES = ("everlearn", "numpy", "scipy", "scikit-learn", "numba", "river", "torch", "pyarrow")
+
+
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def processor() -> str:
+    """Name of the processor, or the architecture where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return name or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def origin() -> dict[str, Any]:
+    """Command, commit, machine, versions and time; the first call, at import, is before the run."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks")
+    versions = {package: _version(package) for package in PACKAGES}
+    script = Path(sys.argv[0])
+    name = str(script.resolve().relative_to(ROOT)) if script.resolve().is_relative_to(ROOT) else script.name
+    return {
+        "command": shlex.join(["python", name, *sys.argv[1:]]),
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": sorted(line[3:] for line in (changed or "").splitlines()),
+        "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},
+        "threads": {k: os.environ[k] for k in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ},
+        "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+origin()
+
+
+def write_page(name: str, body: str, *, figures: dict[str, float] | None = None, quick: bool = False) -> None:
+    """Write `results/NAME.md` and `results/NAME.json`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the page.
+    body : str
+        Markdown that begins with the title ("# ...").
+    figures : dict, optional
+        Numbers by name, for those that stand in no table.
+    quick : bool
+        Whether the run was a quick one; then nothing is written, for such figures are not to be shown.
+    """
+    text = f"{body.rstrip()}\n\n{signature(origin())}\n"
+    print(text)
+    if quick:
+        print(f"A quick run: results/{name}.md stays as it is.", file=sys.stderr)
+        return
+    record = {
+        "format": FORMAT,
+        "name": name,
+        "origin": {**origin(), "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")},
+        "figures": figures or {},
+        "tables": tables_of(body),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    for ending, content in ((".json", json.dumps(record, indent=1, ensure_ascii=False) + "\n"), (".md", text)):
+        scratch = RESULTS / f".{name}{ending}.tmp"
+        scratch.write_text(content, encoding="utf-8")
+        scratch.replace(RESULTS / f"{name}{ending}")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the option that every benchmark has."""
+    made = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    made.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; no page is written")
+    return made
+
+
+@contextlib.contextmanager
+def printed_page(name: str, *, quick: bool = False) -> Iterator[None]:
+    """Make a page of what is printed inside."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(_Both(sys.stdout, told)):
+        yield
+    write_page(name, told.getvalue(), quick=quick)
+
+
+class _Both(io.TextIOBase):
+    """Writes to two places: a long run shows how far it is."""
+
+    def __init__(self, *places: Any) -> None:
+        self.places = places
+
+    def write(self, text: str) -> int:
+        for place in self.places:
+            place.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        for place in self.places:
+            place.flush()
+
+
+def signature(made: dict[str, Any]) -> str:
+    """The line below a page that says where it comes from."""
+    commit = (made["commit"] or "no commit")[:12]
+    changed = f" with changes in {len(made['changed'])} files" if made["changed"] else ""
+    versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
+    return f"Made by `{made['command']}` at {commit}{changed}, {made['started']}; {made['machine']}; {versions}."
+
+
+def tables_of(body: str) -> list[dict[str, Any]]:
+    """Tables of a Markdown text: the heading that they stand under, their columns and rows."""
+    found: list[dict[str, Any]] = []
+    heading, open_table = "", None
+    for line in body.splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ").strip()
+        cells = _cells(line)
+        if cells is None:
+            open_table = None
+        elif open_table is None:
+            open_table = {"heading": heading, "columns": cells, "rows": []}
+            found.append(open_table)
+        elif not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+            open_table["rows"].append(cells)
+    return found
+
+
+def _cells(line: str) -> list[str] | None:
+    line = line.strip()
+    if not (line.startswith("|") and line.endswith("|")):
+        return None
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line[1:-1])]
+
+
+def read(name: str) -> dict[str, Any]:
+    """The record of a page."""
+    record: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return record
