@@ -9,12 +9,11 @@ from everlearn.version import __version__
 
 if TYPE_CHECKING:
     from everlearn.base.merge import merge as merge
-    from everlearn.figmn.estimator import IncrementalGaussianMixture as IncrementalGaussianMixture
     from everlearn.figmn.fast_incremental import FIGMN as FIGMN
-    from everlearn.figmn.tuning import tune as tune
     from everlearn.mixture.classifier import (
         IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
     )
+    from everlearn.mixture.estimator import IncrementalGaussianMixture as IncrementalGaussianMixture
     from everlearn.mixture.functions import merge_unimodal as merge_unimodal
     from everlearn.mixture.functions import modes as modes
     from everlearn.mixture.functions import reduce as reduce
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "FIGMN": "everlearn.figmn.fast_incremental",
     "Every": "everlearn.ppca.keep",
-    "IncrementalGaussianMixture": "everlearn.figmn.estimator",
+    "IncrementalGaussianMixture": "everlearn.mixture.estimator",
     "IncrementalGaussianMixtureClassifier": "everlearn.mixture.classifier",
     "IncrementalGaussianMixtureRegressor": "everlearn.mixture.regressor",
     "NaturalConstraint": "everlearn.ppca.keep",
@@ -55,7 +54,6 @@ _PUBLIC = {
     "reduce": "everlearn.mixture.functions",
     "ridgeline": "everlearn.mixture.functions",
     "save": "everlearn.persistence.model_file",
-    "tune": "everlearn.figmn.tuning",
 }
 _MODULES = ("agents", "checks", "continual", "datasets", "distributed", "errors")
 

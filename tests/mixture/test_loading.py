@@ -59,9 +59,9 @@ def test_file_holds_no_unused_room(n, limit):
 def test_damaged_states_are_refused(change, message):
     model = IncrementalGaussianMixture().partial_fit(groups(1100))
     settings = model._constants_[0]
-    assert loading.unpacked(model._state_, 2, 2800, settings) is not None
+    assert loading.check(model._state_, 2, 2800, settings) is None
     with pytest.raises(ModelFileError, match=message):
-        loading.unpacked(change(model._state_), 2, 2800, settings)
+        loading.check(change(model._state_), 2, 2800, settings)
 
 
 def with_components(state, **fields):

@@ -16,9 +16,9 @@ from everlearn.agents.rollout import Spaces
 from everlearn.agents.value_function import Settings, State
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
-from everlearn.figmn.estimator import IncrementalGaussianMixture
 from everlearn.figmn.sklearn_conversion import fitted_sklearn
 from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.persistence.schema import check_state, expect, require
 from everlearn.typing import Array
 

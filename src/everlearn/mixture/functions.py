@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError
-from everlearn.figmn.estimator import IncrementalGaussianMixture
-from everlearn.figmn.estimator_merge import reduced
+from everlearn.figmn.fast_incremental import FIGMN
 from everlearn.gaussian import modes as topography
 from everlearn.gaussian import reduction
 from everlearn.gaussian.gaussian import moment_match
 from everlearn.gaussian.mixture import Mixture, log_density, variances
 from everlearn.gaussian.modes import Modes
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def reduce(mixture: Any, n_components: int) -> Any:
     """Return a mixture with at most `n_components` that says nearly the same.
 
     Pairs are merged by Runnalls' bound on the Kullback-Leibler divergence, cheapest first, and the result is refined
-    after Goldberger and Roweis.
+    after Goldberger and Roweis; an incremental mixture refines it on the rows that it has kept.
 
     Parameters
     ----------
@@ -69,13 +69,13 @@ def reduce(mixture: Any, n_components: int) -> Any:
     >>> import everlearn
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(600, 2))
-    >>> model = everlearn.IncrementalGaussianMixture(merging=False).fit(X)
+    >>> model = everlearn.IncrementalGaussianMixture(4).fit(X)
     >>> everlearn.reduce(model, 2).n_components_
     2
     """
-    if isinstance(mixture, IncrementalGaussianMixture):
+    if isinstance(mixture, IncrementalGaussianMixture | FIGMN):
         mixture._check_started()
-        return reduced(mixture, n_components)
+        return mixture.merge(n_components=n_components)
     f = mixture_of(mixture)
     if not isinstance(n_components, int | np.integer) or n_components < 1:
         raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
@@ -206,7 +206,7 @@ def mixture_of(model: Any) -> Mixture:
     """
     if isinstance(model, Mixture):
         return model
-    if isinstance(model, IncrementalGaussianMixture):
+    if isinstance(model, IncrementalGaussianMixture | FIGMN):
         return Mixture(model.weights_, model.means_, model.covariances_)
     from sklearn.mixture import GaussianMixture
 

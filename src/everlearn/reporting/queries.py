@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.errors import InputError
-from everlearn.figmn.estimator_answers import MixtureAnswers
+from everlearn.figmn.fast_incremental import FIGMN
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.ppca.base import PPCABase
 
 Array = NDArray[np.float64]
@@ -58,7 +59,7 @@ def is_fitted(model: Any) -> bool:
 
 def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
-    if isinstance(model, MixtureAnswers):
+    if isinstance(model, IncrementalGaussianMixture | FIGMN):
         return Mixture(model.weights_, model.means_, model.covariances_)
     if isinstance(model, PPCABase):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
@@ -89,7 +90,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
-    if not isinstance(model, MixtureAnswers | PPCABase):
+    if not isinstance(model, IncrementalGaussianMixture | FIGMN | PPCABase):
         raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
@@ -99,7 +100,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
         raise InputError(f"given={list(given)} and target={list(target)} share a column; a column is known or asked.")
     if np.isinf(values).any():
         raise InputError(f"given holds an infinite value: {dict(given)}. Give finite numbers.")
-    if isinstance(model, MixtureAnswers):
+    if isinstance(model, IncrementalGaussianMixture | FIGMN):
         row = np.full((1, model.n_features_in_), np.nan)
         row[0, known] = values
         return model.condition(row, target=columns)

@@ -9,7 +9,9 @@ import numpy as np
 
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import require
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.ppca.base import PPCABase
 from everlearn.river.batches import Dicts, Features, batch_of
 from everlearn.river.learner import Array, Batch, Learner
@@ -146,8 +148,8 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
 def _log_spread(model: StreamEstimator) -> Array:
     """Logarithm of the standard deviation of each column, as the model sees it."""
     if isinstance(model, IncrementalGaussianMixture):
-        frame = model._answer()[1].frame
-        return np.log(frame.scale) + 0.5 * np.log(frame.variance)
+        covariance = mixtures.moments(Mixture(model.weights_, model.means_, model.covariances_)).covariance
+        return np.asarray(0.5 * np.log(np.diag(covariance)))
     if isinstance(model, PPCABase):
         return 0.5 * np.log(np.square(model.loadings_).sum(axis=1) + model.noise_variance_)
     return np.zeros(model.n_features_in_)
@@ -172,7 +174,7 @@ class Clusterer(Unsupervised, base.Clusterer):
     --------
     >>> from everlearn import IncrementalGaussianMixture
     >>> from everlearn.river import Clusterer
-    >>> clusterer = Clusterer(IncrementalGaussianMixture(delta=0.1))
+    >>> clusterer = Clusterer(IncrementalGaussianMixture())
     >>> for i in range(400):
     ...     clusterer.learn_one({"heat": (i % 7) / 7 + 50 * (i % 2), "load": (i % 5) / 5})
     >>> clusterer.predict_one({"heat": 0.5}) == clusterer.predict_one({"heat": 50.5})

@@ -80,7 +80,7 @@ def scores(model: Any, X: Array) -> dict[str, Any]:
     """Log-densities of rows, and p-values where the model gives them."""
     if has_target(model):
         raise InputError(f"{type(model).__name__} scores no rows; ask for its prediction with /predict.")
-    novelty = plain(model.novelty(X)) if hasattr(model, "novelty") else None
+    novelty = plain(model.p_value(X)) if hasattr(model, "p_value") else None
     return {"log_density": plain(model.score_samples(X)), "novelty": novelty}
 
 

@@ -21,7 +21,7 @@ Examples:
   everlearn score run.db --name machine today.csv --alarm 1e-6 > scores.csv || echo "look at it"
 
 \b
-Fields: row, log_density, p_value (how many rows of the nearest component lie farther out: small for a novelty).
+Fields: row, log_density, p_value (share of rows that are as improbable or more so: small for a novelty).
 Of a classifier: row, prediction, probability. Of a regressor: row, prediction, std.
 """
 
@@ -40,7 +40,7 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
     with errors_explained():
         check_output(output, "--output", "scores")
         model = load_model(model_file, name)
-        if alarm is not None and not hasattr(model, "novelty"):
+        if alarm is not None and not hasattr(model, "p_value"):
             raise InputError(f"--alarm needs a model with p-values, a mixture; not {type(model).__name__}.")
         n_alarms = _score(model, sources, output, alarm)
     if n_alarms:
@@ -70,7 +70,7 @@ def fields(model: Any) -> list[str]:
 
     if has_target(model):
         return ["row", "prediction", "probability" if hasattr(model, "predict_proba") else "std"]
-    return ["row", "log_density", "p_value"] if hasattr(model, "novelty") else ["row", "log_density"]
+    return ["row", "log_density", "p_value"] if hasattr(model, "p_value") else ["row", "log_density"]
 
 
 def answers_to(model: Any, X: Any) -> Sequence[Any]:
@@ -81,7 +81,7 @@ def answers_to(model: Any, X: Any) -> Sequence[Any]:
         return model.classes_[np.argmax(probabilities, axis=1)], probabilities.max(axis=1)
     if kind[-1] == "std":
         return [np.asarray(answer).ravel() for answer in model.predict(X, return_std=True)]
-    return (model.score_samples(X), model.novelty(X)) if kind[-1] == "p_value" else (model.score_samples(X),)
+    return (model.score_samples(X), model.p_value(X)) if kind[-1] == "p_value" else (model.score_samples(X),)
 
 
 def _plain(values: Any) -> list[Any]:

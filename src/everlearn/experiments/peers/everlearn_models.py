@@ -103,15 +103,14 @@ def _streaming(name: str, label: str = "", settings: str = "defaults", **paramet
 
 MIXTURE = _streaming(FIRST)
 ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")
-SECOND_LOOK = _streaming(FIRST, ", second look", "second_look=True", second_look=True)
 AXES = "n_components=1 where there is one column"
 ONLINE_PPCA = _streaming("OnlinePPCA", settings=AXES)
 VARIATIONAL = _streaming("VariationalPPCA", settings=AXES)
 
 CONTENDERS = {
     "speed": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
-    "density": [MIXTURE, SECOND_LOOK, ONLINE_PPCA, VARIATIONAL],
-    "missing": [MIXTURE, SECOND_LOOK, ONLINE_PPCA, VARIATIONAL],
+    "density": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
+    "missing": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
     "conditional": [
         Contender(FIRST, OURS, Answering, "predict_columns"),
         Contender("IncrementalGaussianMixtureRegressor", OURS, Regression),

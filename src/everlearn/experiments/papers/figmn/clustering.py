@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from everlearn import IncrementalGaussianMixture, OnlinePPCA, PowerSchedule
+from everlearn import FIGMN, OnlinePPCA, PowerSchedule
 from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line, points
 from everlearn.experiments.papers.registry import Context
@@ -32,12 +32,10 @@ def start(X: Array, n_components: int) -> GaussianMixture:
     return model
 
 
-def one_pass(X: Array, n_components: int) -> tuple[IncrementalGaussianMixture, float]:
+def one_pass(X: Array, n_components: int) -> tuple[FIGMN, float]:
     """Learn rows in one pass from the common start; returns the model and its seconds."""
     first = start(X, n_components)
-    model = IncrementalGaussianMixture.from_sklearn(
-        first, n_samples=n_components, beta=0.0, merging=False, max_components=n_components
-    )
+    model = FIGMN.from_sklearn(first, n_samples=n_components, beta=0.0, max_components=n_components)
     begin = time.process_time()
     model.partial_fit(X[n_components:])
     return model, time.process_time() - begin

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
+from everlearn import FIGMN, IncrementalGaussianMixtureClassifier
 from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
 from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line
@@ -205,7 +205,7 @@ def _time_mixture(rows: Array) -> Times:
     asked[:, -1] = np.nan
 
     def once() -> Times:
-        model = IncrementalGaussianMixture(delta=1.0, beta=0.0, scale=1.0)
+        model = FIGMN(delta=1.0, beta=0.0, scale=1.0)
         train = seconds(lambda: model.fit(rows[:TRAIN]))
         return Times(train, seconds(lambda: model.predict_columns(asked, [D - 1])))
 

@@ -1,0 +1,27 @@
+"""The mixture keeps scikit-learn's contract and the streaming one, in every mode."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from everlearn.checks import stream_checks
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+
+CANNOT_APPLY = {
+    "check_sample_weight_equivalence_on_dense_data": "searches depend on the order of rows",
+}
+MODES = {
+    "found": IncrementalGaussianMixture(),
+    "fixed": IncrementalGaussianMixture(2),
+}
+
+
+@parametrize_with_checks(list(MODES.values()), expected_failed_checks=lambda _: CANNOT_APPLY)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check", [pytest.param(check, id=f"{mode}: {name}") for mode, m in MODES.items() for name, check in stream_checks(m)]
+)
+def test_streaming_contract(check):
+    check()
