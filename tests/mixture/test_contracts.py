@@ -21,7 +21,8 @@ def test_scikit_learn_contract(estimator, check):
 
 
 @pytest.mark.parametrize(
-    "check", [pytest.param(check, id=f"{mode}: {name}") for mode, m in MODES.items() for name, check in stream_checks(m)]
+    "check",
+    [pytest.param(check, id=f"{mode}: {name}") for mode, m in MODES.items() for name, check in stream_checks(m)],
 )
 def test_streaming_contract(check):
     check()
