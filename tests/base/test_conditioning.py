@@ -26,11 +26,11 @@ def rows(n=600, seed=0):
 
 def learned(**parameters):
     """A mixture whose visible components are those that it answers from."""
-    return IncrementalGaussianMixture(**{"beta": 0.01, "merging": False, **parameters})
+    return IncrementalGaussianMixture(**parameters)
 
 
 MODEL = learned().fit(rows())
-DIAGONAL = learned(covariance="diag").fit(rows())
+DIAGONAL = learned(covariance_type="diag").fit(rows())
 
 
 def components(model):
@@ -234,7 +234,7 @@ def test_answers_follow_learning():
     assert not np.allclose(before, model.predict_columns(rows(5), 1))
 
 
-@pytest.mark.parametrize("parameters", [{"second_look": True}, {"forgetting": "adaptive"}, {"merging": True}])
+@pytest.mark.parametrize("parameters", [{"reservoir": 50}, {"forgetting": "adaptive"}, {"n_components": 3}])
 def test_every_mode_answers(parameters):
     X = rows(300)
     model = IncrementalGaussianMixture(**parameters).fit(X)

@@ -21,9 +21,8 @@ seeds = st.integers(0, 10**6)
 sizes = st.lists(st.integers(1, 150), min_size=2, max_size=4)
 
 MODELS = {
-    "mixture": lambda: IncrementalGaussianMixture(warmup=30),
-    "mixture, one component": lambda: IncrementalGaussianMixture(beta=0.0, scale=1.0),
-    "mixture, second look": lambda: IncrementalGaussianMixture(second_look=True, warmup=30),
+    "mixture": lambda: IncrementalGaussianMixture(),
+    "mixture, one component": lambda: IncrementalGaussianMixture(1, scale=1.0),
     "classifier": lambda: IncrementalGaussianMixtureClassifier(),
     "joint classifier": lambda: IncrementalGaussianMixtureClassifier(strategy="joint"),
     "regressor": lambda: IncrementalGaussianMixtureRegressor(),
@@ -141,7 +140,7 @@ class Stranger(everlearn.OnlinePPCA):
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        (IncrementalGaussianMixture(), IncrementalGaussianMixture(beta=0.1), "beta=0.5 and beta=0.1"),
+        (IncrementalGaussianMixture(), IncrementalGaussianMixture(2), "n_components=None and n_components=2"),
         (IncrementalGaussianMixture(scale=1.0), IncrementalGaussianMixture(scale=[1.0, 1, 1, 2]), "scale="),
         (OnlinePPCA(2), OnlinePPCA(3), "n_components=2 and n_components=3"),
         (VariationalPPCA(2), VariationalPPCA(2, forgetting=0.9), "forgetting="),

@@ -63,7 +63,7 @@ def test_score(run):
     found = table(run("score", "m.evl", "rows.csv"))
     model = everlearn.load("m.evl")
     np.testing.assert_array_equal(found["log_density"], model.score_samples(X))
-    np.testing.assert_array_equal(found["p_value"], model.novelty(X))
+    np.testing.assert_array_equal(found["p_value"], model.p_value(X))
     np.testing.assert_array_equal(found["row"], np.arange(800))
 
 
@@ -221,7 +221,7 @@ def test_a_run_goes_on_where_it_was(run):
     with Store("run.db") as store:
         assert store.load("model").n_samples_seen_ == 800
     assert "another" in run("learn", "rows.csv", "--state", "run.db", "--model", "ppca", status=1)
-    assert "was made with" in run("learn", "rows.csv", "--state", "run.db", "--set", "beta=0.1", status=1)
+    assert "was made with" in run("learn", "rows.csv", "--state", "run.db", "--set", "novelty_level=0.1", status=1)
     assert "not a state file" in run("learn", "rows.csv", "--state", "rows.csv", status=1)
 
 
@@ -231,10 +231,20 @@ def test_learning_goes_on_from_a_model_file(run):
 
 
 def test_settings_reach_the_model(run):
-    run("learn", "rows.csv", "--set", "beta=0.1", "--set", "covariance=diag", "--model-file", "d.evl", "--quiet")
+    run(
+        "learn",
+        "rows.csv",
+        "--set",
+        "novelty_level=0.1",
+        "--set",
+        "covariance_type=diag",
+        "--model-file",
+        "d.evl",
+        "--quiet",
+    )
     model = everlearn.load("d.evl")
-    assert (model.beta, model.covariance) == (0.1, "diag")
-    assert "beta" in run("learn", "rows.csv", "--set", "beta=7", status=1)
+    assert (model.novelty_level, model.covariance_type) == (0.1, "diag")
+    assert "novelty_level" in run("learn", "rows.csv", "--set", "novelty_level=7", status=1)
 
 
 def test_strict(run):

@@ -14,9 +14,9 @@ from sklearn.mixture import GaussianMixture
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import everlearn
-from everlearn import IncrementalGaussianMixture
 from everlearn.checks import stream_checks
 from everlearn.errors import DivergenceWarning, InputError, MergeError
+from everlearn.figmn.estimator import IncrementalGaussianMixture
 
 CANNOT_APPLY = {
     "check_sample_weight_equivalence_on_dense_data": (

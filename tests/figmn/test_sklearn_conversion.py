@@ -10,8 +10,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import everlearn
-from everlearn import IncrementalGaussianMixture
 from everlearn.errors import InputError
+from everlearn.figmn.estimator import IncrementalGaussianMixture
 
 TYPES = ["full", "tied", "diag", "spherical"]
 

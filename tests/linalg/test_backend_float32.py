@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import everlearn
-from everlearn import IncrementalGaussianMixture
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import strategy as runs
+from everlearn.figmn.estimator import IncrementalGaussianMixture
 from everlearn.linalg import backend_float32 as single
 from everlearn.linalg.backend import HOST, block_rows
 from everlearn.linalg.backend_float32 import MIN_TRIAL, SINGLE

@@ -5,12 +5,13 @@ import importlib.util
 import numpy as np
 import pytest
 
-from everlearn import IncrementalGaussianMixture, load
+from everlearn import load
 from everlearn.errors import InputError, MissingExtraError
 from everlearn.figmn import ask as scoring
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import Method
+from everlearn.figmn.estimator import IncrementalGaussianMixture
 from everlearn.linalg import backend_torch as torch_device
 from everlearn.linalg.backend import HOST
 

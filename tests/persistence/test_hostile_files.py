@@ -22,9 +22,8 @@ CLASSES = [
 ]  # the others are parts of these
 MODES = {
     "IncrementalGaussianMixture": [
-        {"forgetting": "adaptive", "max_components": 6},
-        {"second_look": True},
-        {"covariance": "diag", "prune": (30, 1.0)},
+        {"forgetting": 0.99, "max_components": 6},
+        {"covariance_type": "diag", "reservoir": 50},
     ],
     "IncrementalGaussianMixtureClassifier": [{"strategy": "joint"}, {"covariance": "diag", "forgetting": 0.99}],
     "OnlinePPCA": [

@@ -38,7 +38,7 @@ def rows():
 def models(rows):
     return [
         named(everlearn.IncrementalGaussianMixture(random_state=0), rows),
-        named(everlearn.IncrementalGaussianMixture(covariance="diag"), rows),
+        named(everlearn.IncrementalGaussianMixture(covariance_type="diag"), rows),
         named(everlearn.OnlinePPCA(2), rows),
         named(everlearn.VariationalPPCA(2), rows),
     ]
@@ -137,7 +137,7 @@ def test_an_ellipse_holds_its_share():
 def test_principal_axes_are_those_of_the_standardised_rows():
     rng = np.random.default_rng(1)
     X = (rng.normal(size=(4000, 2)) @ rng.normal(size=(2, 4)) + 0.3 * rng.normal(size=(4000, 4))) * [1, 10, 100, 1000]
-    model = everlearn.IncrementalGaussianMixture(beta=0).fit(X)
+    model = everlearn.IncrementalGaussianMixture(1).fit(X)
     plane = plane_of(model, mixture_of(model), None)
     values = np.linalg.eigvalsh(np.corrcoef(X.T))[::-1]
     np.testing.assert_allclose(np.diag(plane.mixture.covariances[0]), values[:2], rtol=0.02)

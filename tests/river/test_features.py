@@ -44,10 +44,10 @@ def test_packaging_and_order_of_keys_do_not_matter(dicts, sizes, rnd):
 def test_feature_of_the_grace_period_counts_as_known_from_the_start():
     dicts, X = make_dicts(300)
     X[:150, 2] = np.nan
-    detector = AnomalyDetector(IncrementalGaussianMixture(warmup=20))
+    detector = AnomalyDetector(IncrementalGaussianMixture())
     for i, x in enumerate(dicts):
         detector.learn_one(x if i >= 150 else {"heat": x["heat"], "flow": x["flow"]})
-    expected = IncrementalGaussianMixture(warmup=20).partial_fit(X)
+    expected = IncrementalGaussianMixture().partial_fit(X)
     np.testing.assert_allclose(detector.model.score_samples(X), expected.score_samples(X), rtol=1e-9)
 
 
@@ -121,7 +121,7 @@ def test_scores_of_anomalies_do_not_depend_on_units(model):
 
 def test_score_of_a_typical_gaussian_row_is_zero_whatever_is_missing():
     X = np.random.default_rng(0).normal(0, [0.001, 1.0, 5000.0], (2000, 3))
-    detector = AnomalyDetector(IncrementalGaussianMixture(beta=0.0))
+    detector = AnomalyDetector(IncrementalGaussianMixture(1))
     detector.learn_many([dict(zip(NAMES, row, strict=True)) for row in X.tolist()])
     for kept in (NAMES, NAMES[:1], NAMES[2:]):
         scores = detector.score_many([{name: row[NAMES.index(name)] for name in kept} for row in X.tolist()])

@@ -75,7 +75,7 @@ CHECKED = [
     (AnomalyDetector(), 3),
     (Clusterer(), 1),
     (Transformer(), 1),
-    (Imputer(IncrementalGaussianMixture(warmup=30)), 3),
+    (Imputer(IncrementalGaussianMixture()), 3),
     (Classifier(IncrementalGaussianMixtureClassifier(warmup=20), grace_period=20), 6),
     (Regressor(IncrementalGaussianMixtureRegressor(warmup=30)), 3),
 ]
@@ -169,7 +169,7 @@ def test_weights_reach_the_model():
 
 def test_clusters():
     dicts, X = make_dicts(400)
-    clusterer = Clusterer(IncrementalGaussianMixture(delta=0.1, beta=0.01))
+    clusterer = Clusterer(IncrementalGaussianMixture())
     assert clusterer.centers == {}
     assert clusterer.predict_proba_one(dicts[0]) == {}
     clusterer.learn_many(dicts)
@@ -387,7 +387,7 @@ def test_predictions_in_a_progressive_validation(model, peer, stream, metric):
 
 def test_clusterer_in_a_progressive_validation():
     dicts, _ = make_dicts(400)
-    model = Clusterer(IncrementalGaussianMixture(delta=0.1, beta=0.01))
+    model = Clusterer(IncrementalGaussianMixture())
     metric = metrics.Silhouette()
     evaluate.progressive_val_score(((x, None) for x in dicts), model, metric)
     assert 0.0 < metric.get() < 0.5
@@ -409,8 +409,8 @@ def test_imputer_and_transformer_in_a_pipeline():
 
 def test_learning_a_dict_costs_little_more_than_partial_fit():
     dicts, X = make_dicts(300)
-    density = Density(IncrementalGaussianMixture(beta=0.0))
-    model = IncrementalGaussianMixture(beta=0.0).fit(X)
+    density = Density(IncrementalGaussianMixture(1))
+    model = IncrementalGaussianMixture(1).fit(X)
     density.learn_many(dicts)
     rows = [X[i : i + 1].copy() for i in range(100)]
 

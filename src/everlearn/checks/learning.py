@@ -78,7 +78,7 @@ def check_weights_of_zero(estimator: Any, random_state: int = 0) -> None:
 
 def check_memory_is_bounded(estimator: Any, random_state: int = 0) -> None:
     """A longer stream takes no more memory."""
-    step, n = 200, 4000
+    step, n = 200, 8000
     stream = make_stream(estimator, n, random_state)
     learn(fresh(estimator), stream.part(0, 1000))  # what is loaded or compiled on first use is not the model's
     model, sizes = fresh(estimator), []

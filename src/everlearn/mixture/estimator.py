@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.columns import Indices, column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.base.density import Density, check_draws, generator
-from everlearn.base.estimator import StreamEstimator, as_rows, check_weights, column_names
+from everlearn.base.estimator import StreamEstimator, as_rows, column_names
 from everlearn.errors import InputError, MergeError
 from everlearn.figmn.fast_incremental import FIGMN
 from everlearn.gaussian import conditional
@@ -304,16 +304,6 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             Component numbers.
         """
         return self.fit(X, sample_weight=sample_weight).predict(X)
-
-    def _check_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool) -> Any:
-        rows = self._check_X(X, first=first)
-        if sample_weight is None:
-            return rows, None, None
-        given = np.asarray(sample_weight)
-        if given.dtype.kind not in "fiub" or given.shape != (len(rows),):
-            return rows, None, check_weights(sample_weight, len(rows))
-        left_out = given == 0
-        return rows, None, np.where(left_out, 0.0, check_weights(np.where(left_out, 1, given), len(rows)))
 
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
@@ -776,6 +766,10 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
 
     # -- copies and files -----------------------------------------------------------------------------
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Attributes to go back to; a search that was under way would begin again."""
+        return super()._snapshot() | {"_progress_": Progress(), "_asked_": Asked()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy without the caches: a search that is under way begins again from the copied state."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import chdtri
 
-from everlearn import IncrementalGaussianMixture
+from everlearn import FIGMN
 from everlearn.experiments.papers import Context, choose, mnist_from, run_item
 from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
 from everlearn.experiments.papers.figmn.weka import TABLE_2, TABLE_3, figmn, folds
@@ -60,7 +60,7 @@ def test_the_printed_algorithms_learn_what_the_mixture_does(kind):
     X = np.concatenate([rng.normal(c, 1, (40, 3)) for c in (0, 6, -7)])[rng.permutation(120)]
     beta, variance = 1e-3, X.var(axis=0)
     printed = kind(0.02 * variance, float(chdtri(3, beta))).learn(X)
-    ours = IncrementalGaussianMixture(delta=0.02, beta=beta, scale=np.sqrt(variance), merging=False).fit(X)
+    ours = FIGMN(delta=0.02, beta=beta, scale=np.sqrt(variance)).fit(X)
     asked = np.hstack([X[:, :2], np.full((120, 1), np.nan)])
     assert np.allclose(printed.predict(X[:, :2]), ours.predict_columns(asked, [2]), atol=1e-8)
     assert len(printed.counts) > 3

@@ -175,7 +175,7 @@ def _tuned(problem: Problem, fit: Fit) -> Slices:
     D = problem.rows.Z.shape[1]
     if fit.size == 1:
         return fit
-    grid = [tau for tau in TAUS if (D / 24) ** 2 <= tau <= max(4.0, 4.0 * D)]
+    grid = [tau for tau in TAUS if min((D / 24) ** 2, TAUS[-1]) <= tau <= max(4.0, 4.0 * D)]
     at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
     best, top = fit.shape, fit.log_density
     for direction in (1, -1):
