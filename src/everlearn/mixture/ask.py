@@ -51,7 +51,8 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     look = asked.look
     if look is None:
         return
-    if rows_seen(state) >= schedule.ASK_AGAIN * asked.last or state.searched > look.looked:
+    n, interval = rows_seen(state), settings.fading.interval
+    if schedule.has_grown(n, asked.last, interval) or state.searched > look.looked:
         asked.look = None
         return
     update(look.model, look.frame, X, weights, settings)
@@ -67,8 +68,9 @@ def answering_state(state: State, settings: Settings, progress: Progress, asked:
     n, look = rows_seen(state), asked.look
     working = working_model(state, settings, progress)
     searched = max(state.searched, look.looked if look else 0)
-    again = n >= schedule.ASK_AGAIN * asked.last or (working is None and n >= 2 * searched)
-    if n >= schedule.ASK_AGAIN * searched and again:
+    interval = settings.fading.interval
+    again = schedule.has_grown(n, asked.last, interval) or (working is None and n >= 2 * searched)
+    if schedule.has_grown(n, searched, interval) and again:
         look = _looked(state, working, settings)
     elif look is None:
         assert working is not None

@@ -23,6 +23,7 @@ from everlearn.mixture import ask, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
+from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.state import Array, Info, Settings, State
@@ -315,6 +316,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
     def _prepare(self, D: int) -> None:
         """Constants and caches: what is not saved."""
+        warmup = schedule.warmup_rows(D, self._reservoir_rows(D))
         most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // D**2))
         settings = Settings(
             thresholds=chdtri(np.maximum(np.arange(D + 1.0), 1.0), CREATION_LEVEL),
@@ -322,7 +324,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             seed=int(self.random_state) if isinstance(self.random_state, Integral) else 0,
             fixed=int(self.n_components or 0),
             most=most if self.max_components == "auto" else int(self.max_components),
-            warmup=schedule.warmup_rows(D, self._reservoir_rows(D)),
+            warmup=warmup,
+            fading=fading_of(float(self.forgetting or 1.0), warmup),
         )
         detector = check(self.change_detector or PageHinkley(), "change_detector")
         alarm = event_log.alarm_thresholds(self.novelty_level, D)

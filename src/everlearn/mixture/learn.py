@@ -51,7 +51,7 @@ class Progress:
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
     sample = empty_reservoir(reservoir, D)
-    room = settings.warmup + schedule.lag(settings.warmup)
+    room = settings.warmup + schedule.lag(settings.warmup, settings.fading.interval)
     return State(0, frame, None, 0, sample, no_rows(room, D))
 
 
@@ -67,6 +67,12 @@ def no_rows(room: int, D: int) -> Pending:
     return Pending(np.zeros((room, D)), np.zeros(room), 0)
 
 
+def next_search(state: State, settings: Settings) -> int:
+    """Row at which the next search is due."""
+    reservoir = len(state.reservoir.rows)
+    return schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
+
+
 def rows_seen(state: State) -> int:
     """Rows learned so far, pending ones included."""
     return state.n + state.pending.size
@@ -79,7 +85,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
     learning the rows since. Until then a working copy learns them. So the model depends on the order of the rows only,
     not on how they are packed into batches.
     """
-    due = schedule.next_search(state.searched, settings.warmup, len(state.reservoir.rows))
+    due = next_search(state, settings)
     info = Info(np.empty(len(X)), np.empty(len(X)))
     # The way of most rows of a long stream: no search is due.
     if state.model is not None and state.n + len(X) <= due and state.pending.size == 0 and state.n < due:
@@ -88,9 +94,9 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         return state._replace(n=state.n + len(X)), info
     at = 0
     while at < len(X):
-        due = schedule.next_search(state.searched, settings.warmup, len(state.reservoir.rows))
+        due = next_search(state, settings)
         waits = state.model is None or state.n == due
-        end = due + schedule.lag(due) if waits else due
+        end = due + schedule.lag(due, settings.fading.interval) if waits else due
         stop = min(len(X), at + end - rows_seen(state))
         part = slice(at, stop)
         some = Info(*(values[part] for values in info))
@@ -159,7 +165,7 @@ def _own(sample: Reservoir) -> Reservoir:
 def _sampled(state: State, X: Array, weights: Array, settings: Settings) -> State:
     """Offer rows to a copy of the reservoir; they count as the state's."""
     sample = _own(state.reservoir)
-    kernels.sample_rows(X, weights, state.frame, sample, settings.seed)
+    kernels.sample_rows(X, weights, state.frame, sample, settings)
     return state._replace(n=state.n + len(X), reservoir=sample)
 
 
@@ -168,7 +174,7 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
     pending = state.pending
     if state.model is not None:
         if pending.size == 0:
-            pending = no_rows(schedule.lag(state.n), X.shape[1])
+            pending = no_rows(schedule.lag(state.n, settings.fading.interval), X.shape[1])
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
@@ -198,7 +204,7 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
         return
     if progress.search is None:
         progress.search = reconsider(_input_of_search(state, settings), settings, asked=False)
-    passed = (rows_seen(state) - due) / schedule.lag(due)
+    passed = (rows_seen(state) - due) / schedule.lag(due, settings.fading.interval)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
     end = time.perf_counter() + seconds
     try:

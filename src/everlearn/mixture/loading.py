@@ -36,8 +36,8 @@ def check_monitor(state: Any) -> None:
 def _pending_room(state: State, settings: Settings) -> int:
     """Rows that may be pending: those of a search that is due, or of the warm-up."""
     if state.model is None:
-        return settings.warmup + schedule.lag(settings.warmup)
-    return schedule.lag(state.n) if state.pending.size else 0
+        return settings.warmup + schedule.lag(settings.warmup, settings.fading.interval)
+    return schedule.lag(state.n, settings.fading.interval) if state.pending.size else 0
 
 
 def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
@@ -45,14 +45,17 @@ def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
     require(0 <= sample.size[0] <= len(sample.rows), "it counts more sampled rows than it has")
     require(pending.size <= len(pending.rows), "it counts more pending rows than it has")
     require(sample.level[0] < np.inf and sample.offered[0] >= sample.size[0], "the level of its sample is not a number")
-    due = schedule.next_search(state.searched, settings.warmup, reservoir)
+    due = schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
     if state.model is None:
         require(n == 0 and state.searched == 0 and sample.size[0] == 0, "it has learned rows but has no components")
-        require(pending.size <= settings.warmup + schedule.lag(settings.warmup), "its warm-up is too long")
+        require(
+            pending.size <= settings.warmup + schedule.lag(settings.warmup, settings.fading.interval),
+            "its warm-up is too long",
+        )
         return
     require(state.frame is not None, "it has components but no frame")
     require(n <= due and state.searched <= n, "its next search should have been made")
-    limit = schedule.lag(n) if n == due else 0
+    limit = schedule.lag(n, settings.fading.interval) if n == due else 0
     require(pending.size <= limit, "it has pending rows where no search is due")
 
 

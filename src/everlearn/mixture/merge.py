@@ -14,11 +14,12 @@ from everlearn.mixture import learn
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.carry import Stock
 from everlearn.mixture.keep.evidence import n_parameters
-from everlearn.mixture.keep.reconsider import fill, mixture_of, reconsider, refreshed, sample_weights
+from everlearn.mixture.keep.forgetting import sample_weights
+from everlearn.mixture.keep.reconsider import fill, mixture_of, reconsider, refreshed
 from everlearn.mixture.keep.world import frame_of_rows, frame_of_spread, world_of_rows
 from everlearn.mixture.kernels.covariance import covariances_of
 from everlearn.mixture.learn import Progress
-from everlearn.mixture.state import Frame, Model, Reservoir, Settings, Shape, State, World
+from everlearn.mixture.state import Fading, Frame, Model, Reservoir, Settings, Shape, State, World
 from everlearn.typing import Array
 
 # Components side by side are reduced by their moments whenever there are so many times more than may be kept.
@@ -82,7 +83,7 @@ def _taken_in(part: Part, settings: Settings) -> Part:
 
 def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State:
     frame = united_frame([part.state for part in parts])
-    sample = _united_sample(parts, frame)
+    sample = _united_sample(parts, frame, settings.fading)
     model = _side_by_side(parts, frame, settings, join=search)
     n = sum(part.state.n for part in parts)
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
@@ -91,7 +92,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State
         # No component counts as known: the search then tries other starts too.
         model = learn.finish(reconsider(looked_at._replace(model=model._replace(known=0)), settings, asked=True))
         return state._replace(model=model)
-    return state._replace(model=model._replace(world=_world(looked_at, model)))
+    return state._replace(model=model._replace(world=_world(looked_at, model, settings.fading)))
 
 
 # -- frames ------------------------------------------------------------------------------------------
@@ -129,17 +130,22 @@ def change_of_frame(old: Frame, new: Frame) -> Change:
 # -- samples -----------------------------------------------------------------------------------------
 
 
-def _united_sample(parts: Sequence[Part], frame: Frame) -> Reservoir:
-    """The rows of highest priority of all samples; a row of a part counts for `share` rows."""
+def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading) -> Reservoir:
+    """The rows of highest priority of all samples; a row of a part counts for `share` rows.
+
+    Under forgetting the last rows of all parts are the same age.
+    """
+    offered = sum(int(part.state.reservoir.offered[0]) for part in parts)
     room = max(len(part.state.reservoir.rows) for part in parts)
     rows, weights, keys, level = [], [], [], -np.inf
     for state, _, share in parts:
         sample, change = state.reservoir, change_of_frame(state.frame, frame)
         m = int(sample.size[0])
         rows.append(sample.rows[:m] * change.ratio + change.offset)
-        weights.append(sample.log_weights[:m] + np.log(share))
-        keys.append(sample.keys[:m] + np.log(share))
-        level = max(level, float(sample.level[0] + np.log(share)))
+        more = np.log(share) + fading.rate * (offered - int(sample.offered[0]))
+        weights.append(sample.log_weights[:m] + more)
+        keys.append(sample.keys[:m] + more)
+        level = max(level, float(sample.level[0] + more))
     Z, log_weights, priorities = np.concatenate(rows), np.concatenate(weights), np.concatenate(keys)
     # Below the level of any part rows of that part are missing, so that others must not stay either.
     order = np.argsort(-priorities, kind="stable")
@@ -149,7 +155,7 @@ def _united_sample(parts: Sequence[Part], frame: Frame) -> Reservoir:
         level = max(level, float(priorities[dropped].max()))
     out = learn.empty_reservoir(room, Z.shape[1])
     out.size[0], out.level[0] = len(kept), level
-    out.offered[0] = sum(int(part.state.reservoir.offered[0]) for part in parts)
+    out.offered[0] = offered
     out.rows[: len(kept)] = Z[kept]
     out.log_weights[: len(kept)] = log_weights[kept]
     out.keys[: len(kept)] = priorities[kept]
@@ -236,10 +242,10 @@ def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
     return _joined([carry.sum_of(Stock(*(values[own] for values in stock))) for own in groups])
 
 
-def _world(state: State, model: Model) -> World:
+def _world(state: State, model: Model, fading: Fading) -> World:
     """The world of the merged sample; gaps are filled by draws."""
-    raw = state.reservoir.rows[: state.reservoir.size[0]].astype(np.float64)
-    weights, _ = sample_weights(state.reservoir)
+    slots, weights, _ = sample_weights(state.reservoir, fading)
+    raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([state.n, 3])
     return world_of_rows(fill(raw, model, rng) if np.isnan(raw).any() else raw, weights, model.fine)
 

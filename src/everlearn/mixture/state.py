@@ -30,6 +30,7 @@ class Components(NamedTuple):
 
     size: Annotated[NDArray[np.int64], "int64 1"]  # K
     total: Annotated[Array, "1"]  # weight of all rows learned, those of the background included
+    rows: Annotated[NDArray[np.int64], "int64 1"]  # rows learned since the search: they fade in steps
     mass: Annotated[Array, "C"]  # share of all rows, by weight
     counts: Annotated[Array, "C"]  # rows behind the moments, at most the mass
     fresh: Annotated[Array, "C"]  # rows since the last refresh
@@ -114,6 +115,15 @@ class State(NamedTuple):
     pending: Pending
 
 
+class Fading(NamedTuple):
+    """What a forgetting factor means for rows, components and searches."""
+
+    rate: float  # log-weight that each row has more than the one before it; 0: nothing is forgotten
+    every: int  # components fade every so many rows,
+    factor: float  # by this factor
+    interval: int  # rows between two searches, at most
+
+
 class Settings(NamedTuple):
     """Numbers that stay the same for the whole stream."""
 
@@ -123,6 +133,7 @@ class Settings(NamedTuple):
     fixed: int  # number of components asked for; 0: found
     most: int  # most components
     warmup: int  # rows of the first search
+    fading: Fading
 
 
 class Info(NamedTuple):

@@ -39,8 +39,8 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
         return out
 
     new = Components(
-        np.array([K]), np.array([total]), roomy(stock.mass), roomy(stock.counts), np.zeros(room), roomy(stock.means),
-        np.zeros((room, D)), roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
+        np.array([K]), np.array([total]), np.zeros(1, np.int64), roomy(stock.mass), roomy(stock.counts), np.zeros(room),
+        roomy(stock.means), np.zeros((room, D)), roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
     )  # fmt: skip
     refresh_all(new, shape)
     return new

@@ -1,10 +1,12 @@
-"""Forgetting by a fixed factor, and by one that is found: a bank of mixtures that remember differently long."""
+"""Forgetting: what a factor means for components, searches and the sample of rows."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.mixture.state import Fading, Reservoir
 from everlearn.typing import Array
@@ -13,7 +15,7 @@ from everlearn.typing import Array
 STEP = 0.02
 # Sampled rows of a smaller weight, relative to the heaviest, take no part in a search.
 FADED = 1e-3
-# Rows between two searches are at least this many times those of the warm-up.
+# Rows between two searches where nothing is forgotten: row counts that double decide.
 NEVER = 2**60
 
 
@@ -29,22 +31,24 @@ def fading_of(factor: float, warmup: int) -> Fading:
     return Fading(-math.log(factor), every, factor**every, max(round(memory), warmup))
 
 
-def sample_weights(reservoir: Reservoir, n: int, fading: Fading) -> tuple[Array, Array, float]:
-    """Slots of the sample that still count at row n, their weights, and how many times as many rows they stand for."""
-    age = fading.rate * n
-    own = np.exp(reservoir.log_weights[: reservoir.size] - age)
-    stands_for = np.maximum(own, np.exp(reservoir.level - age))
-    kept = np.arange(len(own))
+class Weights(NamedTuple):
+    """What the rows of a sample count for now."""
+
+    slots: NDArray[np.intp]  # (m,), those that still count
+    weights: Array  # (m,), one for a row that stands for `ratio` rows of weight one
+    ratio: float  # rows that each stands for
+
+
+def sample_weights(reservoir: Reservoir, fading: Fading) -> Weights:
+    """Weights of the sampled rows; those that are nearly forgotten are left out."""
+    age = fading.rate * max(int(reservoir.offered[0]) - 1, 0)
+    own = np.exp(reservoir.log_weights[: reservoir.size[0]] - age)
+    stands_for = np.maximum(own, np.exp(reservoir.level[0] - age))
+    slots = np.arange(len(own))
     if fading.rate:
-        kept = np.flatnonzero(stands_for > FADED * stands_for.max())
-    own, stands_for = own[kept], stands_for[kept]
+        slots = np.flatnonzero(stands_for > FADED * stands_for.max())
+        own, stands_for = own[slots], stands_for[slots]
     ratio = float(stands_for.sum() / own.sum())
     # A level far below all weights is that of rows long forgotten: what still counts is all there.
     ratio = ratio if ratio > 1.0 + 1e-6 else 1.0
-    return kept, stands_for / ratio, ratio
-
-
-def shifted(sample: Reservoir, by: float) -> Reservoir:
-    """The same sample in arrays of its own, with `by` added to the logarithms of all weights."""
-    rows, log_weights, keys, size, level = sample
-    return Reservoir(rows.copy(), log_weights + by, keys + by, size, level + by)
+    return Weights(slots, stands_for / ratio, ratio)

@@ -10,6 +10,7 @@ import numpy as np
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import carry as carrying
 from everlearn.mixture.keep.evidence import Fit
+from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.schedule import search_rows
 from everlearn.mixture.keep.search import choose_fine, polish, problem_of, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
@@ -18,7 +19,7 @@ from everlearn.mixture.kernels import missing as gap_kernels
 from everlearn.mixture.kernels.covariance import covariance_factor, covariances_of
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
 from everlearn.mixture.kernels.rows import background_of, refresh_all
-from everlearn.mixture.state import Array, Components, Model, Reservoir, Settings, Shape, State, World
+from everlearn.mixture.state import Array, Components, Model, Settings, Shape, State, World
 
 # Passes over a first sample with gaps: they are filled from the columns, then by the mixture of the pass before.
 FIRST_PASSES = 3
@@ -43,21 +44,13 @@ class Sums(NamedTuple):
     scatters: Array  # (K, D, D)
 
 
-def sample_weights(reservoir: Reservoir) -> tuple[Array, float]:
-    """Weights of the sampled rows, and how many times as many rows they stand for."""
-    own = np.exp(reservoir.log_weights[: reservoir.size[0]])
-    stands_for = np.maximum(own, np.exp(reservoir.level[0]))
-    ratio = float(stands_for.sum() / own.sum())
-    return stands_for / ratio, ratio
-
-
 def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[None, None, Model]:
     """Search the structure of the sampled rows, beginning with the components of the state, if any.
 
     Yields between slices of work; the state stays as it is.
     """
-    raw = state.reservoir.rows[: state.reservoir.size[0]].astype(np.float64)
-    weights, ratio = sample_weights(state.reservoir)
+    slots, weights, ratio = sample_weights(state.reservoir, settings.fading)
+    raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
     gaps = bool(np.isnan(raw).any())
     model = None if state.model is None else refreshed(state.model)

@@ -25,13 +25,21 @@ def search_rows(D: int) -> int:
     return max(1000, 100 * D)
 
 
-def lag(due: int) -> int:
+def has_grown(n: int, since: int, interval: int) -> bool:
+    """Whether so many rows have come since row `since` that a question is worth a search of its own."""
+    return n >= ASK_AGAIN * since or n - since >= max(interval // 4, 1)
+
+
+def lag(due: int, interval: int) -> int:
     """Rows between the one at which a search is due and the one at which it is adopted."""
-    return min(due // 4, MAX_LAG)
+    return min(due // 4, interval // 4, MAX_LAG)
 
 
-def next_search(searched: int, warmup: int, reservoir: int) -> int:
-    """Row at which the next search is due: at four times the rows while all are at hand, then at twice the rows."""
+def next_search(searched: int, warmup: int, reservoir: int, interval: int) -> int:
+    """Row at which the next search is due: at four times the rows while all are at hand, then at twice the rows.
+
+    Under forgetting searches are at most `interval` rows apart.
+    """
     if searched == 0:
         return warmup
-    return 4 * searched if 4 * searched <= reservoir else 2 * searched
+    return min(4 * searched if 4 * searched <= reservoir else 2 * searched, searched + interval)

@@ -6,6 +6,8 @@ from everlearn.linalg.compile import inner, kernel
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.missing import fill_row
 
+# A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
+FARTHEST = 1e15
 # Responsibilities below this change no component: what they would add is lost in rounding after few rows.
 SMALL = 1e-5
 # A component this many nats below the best takes no part.
@@ -60,6 +62,29 @@ def squared_distance(factor, mean, x, e, limit):
         if total > limit:
             break
     return total
+
+
+@inner
+def limited(z):
+    """A coordinate within FARTHEST; NaN stays."""
+    if np.isnan(z):
+        return z
+    return min(max(z, -FARTHEST), FARTHEST)
+
+
+@kernel
+def fade(K, factor, components):
+    """Multiply by `factor` what the first K components know, in place; `total` is left to the caller."""
+    c, D = components, components.means.shape[1]
+    for k in range(K):
+        c.mass[k] *= factor
+        c.counts[k] *= factor
+        c.fresh[k] *= factor
+        c.heights[k] += np.log(factor)
+        for i in range(D):
+            c.shift[k, i] *= factor
+            for j in range(i + 1):
+                c.scatter[k, i, j] *= factor
 
 
 @inner
@@ -119,14 +144,19 @@ def learn_rows(X, weights, components, prior, reservoir, rule, out):
     for t in range(X.shape[0]):
         observed = 0
         for i in range(D):
-            x[i] = (X[t, i] - frame.centre[i]) * frame.inverse[i]
+            x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
             observed += not np.isnan(x[i])
         out.distance[t], out.log_density[t] = np.nan, np.nan
         w = weights[t]
         if observed == 0 or w <= 0.0:
             continue
         if len(reservoir.keys) > 0:
-            offer_row(x, w, reservoir, rule.seed)
+            offer_row(x, w, reservoir, rule)
+        if rule.fading.rate > 0.0:
+            c.rows[0] += 1
+            if c.rows[0] % rule.fading.every == 0:
+                fade(K, rule.fading.factor, c)
+                total *= rule.fading.factor
         gaps = observed < D
         threshold = rule.thresholds[observed]
         top, nearest = -np.inf, np.inf
@@ -193,10 +223,15 @@ def uniform(seed, number):
 
 
 @kernel
-def offer_row(x, weight, reservoir, seed):
-    """Offer a row, in the coordinates of the frame, to the priority sample, in place."""
+def offer_row(x, weight, reservoir, rule):
+    """Offer a row, in the coordinates of the frame, to the priority sample, in place.
+
+    Under forgetting a row weighs more than the one before it, instead of the old ones losing weight: priorities never
+    change, and the sample is biased exponentially.
+    """
     room, size = reservoir.rows.shape[0], reservoir.size[0]
-    key = np.log(weight) - np.log(uniform(seed, reservoir.offered[0]))
+    log_weight = np.log(weight) + rule.fading.rate * reservoir.offered[0]
+    key = log_weight - np.log(uniform(rule.seed, reservoir.offered[0]))
     reservoir.offered[0] += 1
     slot = size
     if size < room:
@@ -212,11 +247,14 @@ def offer_row(x, weight, reservoir, seed):
     for i in range(len(x)):
         reservoir.rows[slot, i] = x[i]
     reservoir.keys[slot] = key
-    reservoir.log_weights[slot] = np.log(weight)
+    reservoir.log_weights[slot] = log_weight
 
 
 @kernel
-def sample_rows(X, weights, frame, reservoir, seed):
+def sample_rows(X, weights, frame, reservoir, rule):
     """Offer rows of the data to the priority sample, in place."""
+    x = np.empty(X.shape[1])
     for t in range(X.shape[0]):
-        offer_row((X[t] - frame.centre) * frame.inverse, weights[t], reservoir, seed)
+        for i in range(len(x)):
+            x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
+        offer_row(x, weights[t], reservoir, rule)
