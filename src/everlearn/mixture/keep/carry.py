@@ -31,6 +31,7 @@ class Stock(NamedTuple):
 
 def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Components:
     """Components with room for more, refreshed."""
+    stock = _without_empty(stock, total)
     K, D = stock.means.shape
 
     def roomy(values: Array) -> Array:
@@ -44,6 +45,19 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
     )  # fmt: skip
     refresh_all(new, shape)
     return new
+
+
+def _without_empty(stock: Stock, total: float) -> Stock:
+    """A component that no row belongs to, as happens where their number is given, gets a trace in the middle."""
+    trace = max(1e-6 * total, 1e-9)
+    empty = ~(stock.counts > trace)
+    if not empty.any():
+        return stock
+    middle = stock.means[~empty].mean(axis=0) if not empty.all() else np.zeros(stock.means.shape[1])
+    mass, counts = (np.where(empty, trace, values) for values in stock[:2])
+    return Stock(
+        mass, counts, np.where(empty[:, None], middle, stock.means), np.where(empty[:, None, None], 0.0, stock.scatter)
+    )
 
 
 def room_for(known: int, settings: Settings) -> int:
