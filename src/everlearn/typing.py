@@ -25,6 +25,9 @@ class SaveableModel(Protocol):
     def _validate_params(self) -> None:
         """Refuse parameters that are not valid."""
 
+    def _to_save(self) -> dict[str, Any]:
+        """Fitted attributes as a file holds them."""
+
     def _check_loaded(self) -> None:
         """Refuse a state that does not fit together."""
 

@@ -25,8 +25,7 @@ def rows(n=600, seed=0):
 
 
 def learned(**parameters):
-    """A mixture whose visible components are those that it answers from."""
-    return IncrementalGaussianMixture(**parameters)
+    return IncrementalGaussianMixture(**{"n_components": 4, **parameters})
 
 
 MODEL = learned().fit(rows())
@@ -34,9 +33,11 @@ DIAGONAL = learned(covariance_type="diag").fit(rows())
 
 
 def components(model):
-    covariances = model.covariances_
+    """What answers come from: the components and the broad Gaussian behind them."""
+    whole = model.to_sklearn()
+    covariances = whole.covariances_
     full = covariances if covariances.ndim == 3 else np.array([np.diag(v) for v in covariances])
-    return model.weights_, model.means_, full
+    return whole.weights_, whole.means_, full
 
 
 def brute_force(model, x, target):

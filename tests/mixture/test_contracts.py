@@ -7,7 +7,7 @@ from everlearn.checks import stream_checks
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 CANNOT_APPLY = {
-    "check_sample_weight_equivalence_on_dense_data": "the random starts of a search for a given number of components depend on the order of rows",
+    "check_sample_weight_equivalence_on_dense_data": "random starts depend on the order of rows",
 }
 MODES = {
     "found": IncrementalGaussianMixture(),

@@ -195,6 +195,11 @@ class StreamEstimator(BaseEstimator):
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         raise MergeError(f"{type(self).__name__} cannot be merged.")
 
+    def _to_save(self) -> dict[str, Any]:
+        """Fitted attributes as a file holds them: without parameters and caches."""
+        params = self.get_params(deep=False)
+        return {name: value for name, value in vars(self).items() if name not in params and name not in self._transient}
+
     def _check_loaded(self) -> None:
         """Verify the shapes of a state that came from a file, raising ModelFileError."""
 
