@@ -116,7 +116,7 @@ def _responsibilities(Z: Array, components: Components, world: World) -> Array:
     K = int(components.size[0])
     rows = Rows(Z, np.ones(len(Z)), background_of(Z, world.background))
     known = Gaussians(components.means[:K], components.factors[:K], components.heights[:K], np.zeros(K))
-    R = np.empty((len(Z), K))
+    R = np.zeros((len(Z), K))
     em_kernels.expect(rows, known, R, np.empty(len(Z)), 0, len(Z))
     return R
 

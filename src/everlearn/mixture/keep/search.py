@@ -34,6 +34,8 @@ TOLERANCE = 5e-4
 SLACK = 5.0
 # A move must gain so many nats, and a round of moves so many, to go on.
 MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
+# A component is as it was if its count, and its mean in standard deviations, changed by less than this share.
+UNCHANGED = 0.02
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
 # k-means++ seeds of the second start, at most.
@@ -86,7 +88,7 @@ def polish(problem: Problem, fit: Fit) -> Slices:
 
     A component that some of the rows paid for by chance is not paid for by the others.
     """
-    R = np.empty((len(problem.rows.Z), fit.size))
+    R = np.zeros((len(problem.rows.Z), fit.size))
     yield from _expect(problem.rows, fit.moments, fit.shape, R)
     moments = kernels.moments_of(problem.rows, R)
     yield
@@ -137,9 +139,8 @@ def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None
 
 def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None, None, tuple[Array, Moments]]:
     rows, last = problem.rows, -np.inf
-    moments = kernels.moments_of(rows, R)
+    moments, R = kernels.moments_of(rows, R), R.copy()
     for _ in range(steps):
-        R = np.empty_like(R)
         value = yield from _expect(rows, moments, shape, R)
         moments = kernels.moments_of(rows, R)
         yield
@@ -201,10 +202,10 @@ def _moves(problem: Problem, R: Array, tau: float) -> Slices:
     fit = yield from _fitted(problem, R, SPLIT_STEPS, _shaped(problem, moments, tau))
     fit = yield from _tuned(problem, fit)
     m, D = problem.rows.Z.shape
-    work = 0.0
+    work, whole = 0.0, Whole([], [])
     for _ in range(ROUNDS):
         before = fit.value
-        fit = yield from _try_splits(problem, fit)
+        fit = yield from _try_splits(problem, fit, whole)
         fit = yield from _tuned(problem, fit)
         fit = yield from _try_merges(problem, fit)
         work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
@@ -213,11 +214,32 @@ def _moves(problem: Problem, R: Array, tau: float) -> Slices:
     return fit
 
 
-def _try_splits(problem: Problem, fit: Fit) -> Slices:
+class Whole(NamedTuple):
+    """Components for which no split was found: they are not tried again while they stay as they were."""
+
+    counts: list[float]
+    means: list[Array]
+
+    def knows(self, moments: Moments, k: int) -> bool:
+        """Whether component k is one of them: its count and mean changed by hardly more than EM's last steps."""
+        spread = np.sqrt(moments.scatters[k].diagonal() / moments.counts[k]) + 1e-300
+        for count, mean in zip(self.counts, self.means, strict=True):
+            same = abs(count - moments.counts[k]) < UNCHANGED * count
+            if same and (np.abs(mean - moments.means[k]) < UNCHANGED * spread).all():
+                return True
+        return False
+
+
+def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
     """All promising splits at once; else the better half of them; else the best."""
-    splits = []
+    splits: list[moves.Split | None] = []
     for k in range(fit.size):
-        split = yield from moves.propose_split(problem.rows, fit, k, problem.world, problem.rng)
+        split = None
+        if not whole.knows(fit.moments, k):
+            split = yield from moves.propose_split(problem.rows, fit, k, problem.world, problem.rng)
+            if split is None or split.gain <= -SLACK:
+                whole.counts.append(float(fit.moments.counts[k]))
+                whole.means.append(fit.moments.means[k].copy())
         splits.append(split)
     gains = np.array([-np.inf if split is None else split.gain for split in splits])
     order = [int(k) for k in np.argsort(-gains, kind="stable") if gains[k] > -SLACK]

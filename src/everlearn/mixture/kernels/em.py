@@ -94,14 +94,20 @@ def gaussians_of(moments, shape):
 def expect(rows, gaussians, R, log_joints, start, stop):
     """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
 
+    R holds those of the step before, or zeros: the component that had most of a row is tried first, so that the sum of
+    squares of most others can be left after a few columns.
+
     The background takes its share of the rows that it explains better than any component: an outlier then spoils no
     covariance. Of the other rows it takes none, so that the moments of one component are those of its rows.
     """
     D, K = rows.Z.shape[1], len(gaussians.heights)
     e, joint = np.empty(D), np.empty(K)
-    heights, best = gaussians.heights, 0
+    heights = gaussians.heights
     for t in range(start, stop):
-        x, top = rows.Z[t], rows.background[t]
+        x, top, best = rows.Z[t], rows.background[t], 0
+        for k in range(1, K):
+            if R[t, k] > R[t, best]:
+                best = k
         for step in range(K):
             k = best if step == 0 else (step - 1 if step <= best else step)
             limit = 2.0 * (heights[k] - top + NEGLIGIBLE)
@@ -110,8 +116,7 @@ def expect(rows, gaussians, R, log_joints, start, stop):
             top = max(top, joint[k])
         s, high = math.exp(rows.background[t] - top), -np.inf
         for k in range(K):
-            if joint[k] > high:
-                high, best = joint[k], k
+            high = max(high, joint[k])
             v = joint[k] - top
             joint[k] = math.exp(v) if v > -NEGLIGIBLE else 0.0
             s += joint[k]
@@ -142,7 +147,8 @@ def leave_one_out(rows, R, moments, gaussians, tau, out, start):
     """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
 
     With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
-    ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost.
+    ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The ridge
+    that the row itself adds to B stays, which changes less than the ridge's share of the variance.
     """
     D, K = rows.Z.shape[1], len(moments.counts)
     e, joint = np.empty(D), np.empty(K)
@@ -155,14 +161,7 @@ def leave_one_out(rows, R, moments, gaussians, tau, out, start):
             N, r = moments.counts[k], one * R[t, k]
             left = N - r
             joint[k] = -np.inf
-            if left < 1e-3 * N or left < 1e-6:
-                continue
-            if r < 1e-9:  # far away, or a row that changes nothing: the early exit of the E-step
-                limit = 2.0 * (gaussians.heights[k] - top + NEGLIGIBLE)
-                if limit > 0.0:
-                    d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, limit)
-                    joint[k] = gaussians.heights[k] - 0.5 * d2
-                    top = max(top, joint[k])
+            if r < 1e-9 or left < 1e-3 * N or left < 1e-6:
                 continue
             d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, np.inf)
             q = d2 * covariance_factor(N, tau)
@@ -172,6 +171,14 @@ def leave_one_out(rows, R, moments, gaussians, tau, out, start):
             log_det = gaussians.log_dets[k] + math.log(rest)
             joint[k] = math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_det + distance)
             top = max(top, joint[k])
+        # Components that the row changes nothing in come last: the early exit then leaves most of them.
+        for k in range(K):
+            if one * R[t, k] < 1e-9:
+                limit = 2.0 * (gaussians.heights[k] - top + NEGLIGIBLE)
+                if limit > 0.0:
+                    d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, limit)
+                    joint[k] = gaussians.heights[k] - 0.5 * d2
+                    top = max(top, joint[k])
         s = math.exp(rows.background[t] - top)
         for k in range(K):
             v = joint[k] - top

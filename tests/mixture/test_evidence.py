@@ -1,0 +1,107 @@
+"""Responsibilities, leave-one-out and evidence against their slow twins."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_t
+
+from everlearn.mixture.keep.evidence import common_shape, evidence
+from everlearn.mixture.keep.world import world_of_rows
+from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.rows import offer_row, uniform
+from everlearn.mixture.learn import empty_reservoir
+from everlearn.mixture.state import Shape
+from naive import structure as naive
+
+
+@pytest.fixture(params=[(1, 2), (3, 3), (6, 2)])
+def case(request):
+    D, K = request.param
+    rng = np.random.default_rng(D)
+    Z = rng.normal(size=(40, D)) + 3.0 * rng.integers(K, size=(40, 1))
+    R = rng.dirichlet(np.full(K, 0.3), size=40)
+    shape = Shape(np.eye(D) + 0.3, np.full(D, 1e-3), 1.5)
+    return Rows(Z, np.ones(40), np.full(40, -np.inf)), R, shape
+
+
+def test_responsibilities(case):
+    rows, R, shape = case
+    found = R.copy()
+    moments = kernels.moments_of(rows, R)
+    kernels.expect(rows, kernels.gaussians_of(moments, shape), found, np.empty(40), 0, 40)
+    np.testing.assert_allclose(found, naive.responsibilities(rows.Z, R, *shape), atol=1e-9)
+
+
+def test_leave_one_out_by_leaving_out(case):
+    """Exact but for the ridge that the row itself adds to its components."""
+    rows, R, shape = case
+    for ridge, tolerance in ((0.0, 1e-9), (1e-3, 1e-3)):
+        prior = shape._replace(ridge=np.full(len(shape.ridge), ridge))
+        moments, out = kernels.moments_of(rows, R), np.empty(40)
+        kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, prior), prior.tau, out, 0)
+        np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior), atol=tolerance)
+
+
+def test_weight_of_two_leaves_out_one_of_two_rows(case):
+    rows, R, shape = case
+    double = Rows(rows.Z, np.full(40, 2.0), rows.background)
+    copies = Rows(np.repeat(rows.Z, 2, axis=0), np.ones(80), np.full(80, -np.inf))
+    found = []
+    for some, S in ((double, R), (copies, np.repeat(R, 2, axis=0))):
+        moments, out = kernels.moments_of(some, S), np.empty(len(S))
+        kernels.leave_one_out(some, S, moments, kernels.gaussians_of(moments, shape), shape.tau, out, 0)
+        found.append(out)
+    np.testing.assert_allclose(found[0], found[1][::2], rtol=1e-9)
+
+
+def test_evidence_of_hard_labels_is_marginals_and_labels(case):
+    rows, R, shape = case
+    labels = R.argmax(axis=1)
+    hard = np.eye(R.shape[1])[labels]
+    world = world_of_rows(rows.Z, rows.weights, 1.0)
+    covariance = np.linalg.inv(world.background.factor.T @ world.background.factor)
+    found = evidence(rows, hard, kernels.moments_of(rows, hard), shape, world)
+    counts = hard.sum(axis=0)
+    marginals = sum(
+        naive.log_marginal(
+            rows.Z[labels == k], shape.matrix, shape.ridge, shape.tau, world.background.centre, covariance
+        )
+        for k in range(R.shape[1])
+    )
+    assert found == pytest.approx(marginals + naive.dirichlet_multinomial(counts), rel=1e-9)
+
+
+def test_marginal_is_a_product_of_student_densities():
+    """One row after another: the second has the Student density that the closed form implies."""
+    D, tau = 2, 1.5
+    rng = np.random.default_rng(0)
+    rows, shape, none = rng.normal(size=(2, D)), np.eye(D), np.zeros(D)
+    both = naive.log_marginal(rows, shape, none, tau, rows.mean(axis=0), np.eye(D))
+    v = D + 1.0 + tau
+    difference = multivariate_t(np.zeros(D), 2.0 * tau * shape / (v - D + 1), df=v - D + 1).logpdf(rows[1] - rows[0])
+    prior_of_mean = -0.5 * D * np.log(2.0 * np.pi)
+    assert both == pytest.approx(difference + prior_of_mean, rel=1e-9)
+
+
+def test_common_shape_is_the_geometric_mean_of_what_commutes():
+    """Two diagonal covariances of equal counts: the log-Euclidean mean is the root of their product."""
+    rng = np.random.default_rng(0)
+    Z = np.concatenate([rng.normal(size=(4000, 2)) * [1.0, 4.0], rng.normal(size=(4000, 2)) * [4.0, 1.0]])
+    R = np.repeat(np.eye(2), 4000, axis=0)
+    rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf))
+    found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0)
+    np.testing.assert_allclose(found.matrix, 4.0 * np.eye(2), atol=0.25)
+
+
+def test_reservoir_keeps_the_rows_of_highest_priority():
+    rng = np.random.default_rng(0)
+    weights, sample = rng.uniform(0.1, 5.0, 500), empty_reservoir(50, 1)
+    for t, w in enumerate(weights):
+        offer_row(np.array([float(t)]), w, sample, 7)
+    priorities = np.array([w / uniform(7, t) for t, w in enumerate(weights)])
+    kept = np.sort(sample.rows[:, 0]).astype(int)
+    np.testing.assert_array_equal(kept, np.sort(np.argsort(-priorities)[:50]))
+    assert np.exp(sample.level[0]) == pytest.approx(np.sort(priorities)[-51])
+    # Duffield, Lund and Thorup: max(w, level) estimates the weight of all rows without bias.
+    estimate = np.maximum(np.exp(sample.log_weights), np.exp(sample.level[0])).sum()
+    assert estimate == pytest.approx(weights.sum(), rel=0.2)
