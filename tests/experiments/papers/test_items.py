@@ -1,5 +1,6 @@
 """Items at their quick size, and the yardsticks they measure with."""
 
+import ast
 import json
 
 import numpy as np
@@ -27,6 +28,32 @@ def test_quick_items_give_claims_and_plain_data(findings, key):
     assert section["claims"]
     assert section["tables"] or section["figures"]
     json.dumps(section, allow_nan=False)
+
+
+def test_no_verdict_is_written_by_hand(repository):
+    """A claim is decided by what was measured: neither printed mode nor default is a constant."""
+    folder = repository / "src" / "everlearn" / "experiments" / "papers"
+    constant = []
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Claim":
+                decided = [*node.args[2:], *(k.value for k in node.keywords if k.arg in ("as_printed", "by_default"))]
+                constant += [
+                    f"{path.name}:{node.lineno}" for d in decided if getattr(d, "value", None) in (True, False)
+                ]
+    assert constant == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "mode", "verdict"),
+    [((80.0, 90.0), (75.0, 90.0), True), ((80.0, 90.0), (60.0, 70.0), False), ((52.0, 99.0), (80.0, 90.0), False)],
+)
+def test_both_rules_must_overcome_forgetting(mean, mode, verdict):
+    from everlearn.experiments.papers.continual_learning.networks import _claims
+
+    ends = {"last": (50.0, 90.0), "mean": mean, "mode": mode}
+    scores = {("t", rule): [np.array([[99.0, 0.0], end])] for rule, end in ends.items()}
+    assert _claims(scores, "t")[0].as_printed == verdict
 
 
 def test_a_start_at_zero_loses_the_rank(findings):

@@ -34,6 +34,13 @@ PAPER_MODE, DEFAULT = "paper, adaptive", "everlearn default"
 ROLES = {PAPER_MODE: "paper", "forgetting 0.9": "second", "forgetting 1": "baseline", DEFAULT: "ours"}
 
 
+# Where the paper says "learns the letter" or "goes to zero" without a number, these are ours: a picture is learned when
+# its axis is nearer to its letter than half the smallest angle between two letters (B and E, 29 degrees), and an error
+# is at its floor when it is within this factor of batch PCA on all rows of the period.
+LEARNED_DEGREES, LEARNED_SHARE = 14, 0.95
+NEAR_BEST = 1.4
+
+
 def letters() -> Array:
     """The three letters as rows of 25 pixels, 0 or 1."""
     return np.array([[float(cell == "#") for row in letter for cell in row] for letter in LETTERS.values()])
@@ -263,7 +270,7 @@ def figure_2(context: Context) -> Findings:
 
 def _near(errors: list[float], best: list[float]) -> bool:
     """Whether errors are close to the least that the data allow."""
-    return float(np.mean(errors)) < 1.4 * float(np.mean(best))
+    return float(np.mean(errors)) < NEAR_BEST * float(np.mean(best))
 
 
 @PAPER.item("fig3", "Figure 3: the forgetting factor", seconds=(1, 2))
@@ -315,8 +322,11 @@ def _pictures(rows: list[list[Array]], names: list[str], *, low: float, high: fl
 def figure_4(context: Context) -> Findings:
     """The three letters."""
     drawn = _pictures([list(letters())], list(LETTERS), low=0, high=1, height=230)
+    values = np.unique(letters())
     claim = Claim(
-        "Three binary pictures of 5 x 5 pixels.", f"{len(letters())} pictures of {letters().shape[1]} pixels.", True
+        "Three binary pictures of 5 x 5 pixels.",
+        f"{len(letters())} pictures of {letters().shape[1]} pixels with {len(values)} values.",
+        letters().shape == (3, 25) and len(values) == 2,
     )
     return Findings(SECTION_3_2, [claim], [], [Figure("The principal axes", drawn)])
 
@@ -326,11 +336,15 @@ def figure_5(context: Context) -> Findings:
     """Observations of every fiftieth row."""
     X = stream(letters(), 0.2, np.random.default_rng([context.seed, 0]))
     drawn = _pictures([[X[t] for t in SHOWN]], [f"{t + 1}" for t in SHOWN], low=-1.5, high=1.5, height=150)
-    loud = np.array([np.mean(X[t] @ letters()[t // PERIOD]) for t in SHOWN])
+    # Variance of each period along the direction of each letter: the letter of the period must stand out.
+    directions = letters() / np.linalg.norm(letters(), axis=1, keepdims=True)
+    strength = np.array([np.var(X[i * PERIOD : (i + 1) * PERIOD] @ directions.T, axis=0) for i in range(3)])
+    largest = [list(LETTERS)[j] for j in strength.argmax(axis=1)]
     claim = Claim(
         "Grey pictures with the feature of A, then B, then E.",
-        f"{len(SHOWN)} of {T} observations; the letter's strength varies from {loud.min():.1f} to {loud.max():.1f}.",
-        True,
+        f"{len(SHOWN)} of {T} observations are shown; the letter with the largest variance in the three periods is "
+        f"{', '.join(largest)}.",
+        largest == list(LETTERS),
     )
     return Findings(SECTION_3_2, [claim], [], [Figure("Rows 1, 51, ... 551", drawn)])
 
@@ -349,15 +363,17 @@ def figure_6(context: Context) -> Findings:
         )
         for name in (PAPER_MODE, DEFAULT)
     ]
-    good = {name: float(np.mean([study.errors[name][:, t] < 15 for t in SHOWN if t % PERIOD])) for name in study.errors}
+    late = [t for t in SHOWN if t % PERIOD]
+    good = {name: float(np.mean(errors[:, late] < LEARNED_DEGREES)) for name, errors in study.errors.items()}
     claim = Claim(
         "The model learns the letter in stationary periods, and changes it quickly when another comes; signs may be "
         "reversed.",
-        "Within 15 degrees of the letter, of the pictures shown that are at least fifty rows after a change: "
+        f"Within {LEARNED_DEGREES} degrees of the letter (threshold: {LEARNED_SHARE:.0%} of the pictures shown that "
+        "are at least fifty rows after a change): "
         + ", ".join(f"{name} {value:.0%}" for name, value in good.items())
         + ".",
-        good[PAPER_MODE] > 0.8,
-        good[DEFAULT] > 0.8,
+        good[PAPER_MODE] >= LEARNED_SHARE,
+        good[DEFAULT] >= LEARNED_SHARE,
     )
     return Findings(SECTION_3_2, [claim], [], figures, study.n_runs)
 
@@ -372,6 +388,7 @@ def figure_7(context: Context) -> Findings:
     claims, tables, figures = _forgetting(study)
     ten = {name: float(np.mean([study.after(name, c, 10).mean() for c in CHANGES])) for name in study.errors}
     end = {name: [float(study.last(name, i).mean()) for i in range(3)] for name in study.errors}
+    best = list(study.best.mean(axis=0))
     claims += [
         Claim(
             "The error falls soon after each change and stays low.",
@@ -380,9 +397,9 @@ def figure_7(context: Context) -> Findings:
                 f"{', '.join(f'{v:.1f}' for v in end[name])} at the end of the periods"
                 for name in study.errors
             )
-            + ".",
-            max(end[PAPER_MODE]) < 10,
-            max(end[DEFAULT]) < 10,
+            + f"; batch PCA of a whole period {', '.join(f'{v:.1f}' for v in best)} (threshold: {NEAR_BEST} times).",
+            _near(end[PAPER_MODE], best),
+            _near(end[DEFAULT], best),
         )
     ]
     drawn = Figure("Error of the first axis", figure([panel], height=320))

@@ -132,6 +132,12 @@ def shuffled_mnist(context: Context) -> Findings:
 # -- what both show --------------------------------------------------------------------------------
 
 
+IMM = ("mean", "mode")
+# "Overcome forgetting" has no number in the slides: ours asks that the first task is better known than by the network
+# that was only trained on, by more than the spread over seeds (one to three points).
+RESCUED_POINTS = 5.0
+
+
 def _claims(scores: dict[tuple[str, str], list[Array]], transfer: str) -> list[Claim]:
     final = {rule: float(np.mean([R[-1].mean() for R in scores[transfer, rule]])) for rule in RULES}
     first = {rule: float(np.mean([R[-1, 0] for R in scores[transfer, rule]])) for rule in RULES}
@@ -139,8 +145,9 @@ def _claims(scores: dict[tuple[str, str], list[Array]], transfer: str) -> list[C
     return [
         Claim(
             "Mean- and mode-IMM overcome catastrophic forgetting.",
-            f"With {transfer}, at the end: {kept}.",
-            max(final["mean"], final["mode"]) > final["last"],
+            f"With {transfer}, at the end: {kept} (threshold: both rules better than the last network on all tasks, "
+            f"and on the first task by {RESCUED_POINTS} points).",
+            all(final[rule] > final["last"] and first[rule] >= first["last"] + RESCUED_POINTS for rule in IMM),
         )
     ]
 

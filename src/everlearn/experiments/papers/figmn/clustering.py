@@ -20,6 +20,8 @@ from everlearn.typing import Array
 ROWS = 60_000
 NOISE = 0.05
 """Variance of a new component, and added to the covariances of EM."""
+# The paper compares two programs in Java: a factor of two either way still counts as "about six iterations".
+ABOUT_SIX = (3, 12)
 
 
 def start(X: Array, n_components: int) -> GaussianMixture:
@@ -35,6 +37,7 @@ def start(X: Array, n_components: int) -> GaussianMixture:
 def one_pass(X: Array, n_components: int) -> tuple[FIGMN, float]:
     """Learn rows in one pass from the common start; returns the model and its seconds."""
     first = start(X, n_components)
+    # beta=0: no row opens a component, so that both sides have the same number throughout.
     model = FIGMN.from_sklearn(first, n_samples=n_components, beta=0.0, max_components=n_components)
     begin = time.process_time()
     model.partial_fit(X[n_components:])
@@ -72,7 +75,7 @@ def clustering(context: Context) -> Findings:
     _, em_seconds = em(X[:fewer], n_components, 1)
     whole = {"pass": pass_seconds / (few - n_components) * ROWS, "EM": em_seconds / fewer * ROWS}
     rows: list[list[Cell]] = [
-        ["everlearn, one pass", measured(whole["pass"] / 3600, "7.5 (FIGMN)", digits=2)],
+        ["FIGMN, one pass", measured(whole["pass"] / 3600, "7.5 (FIGMN)", digits=2)],
         ["batch EM, one iteration", measured(whole["EM"] / 3600, "1.3 (Weka, on 4 cores)", digits=2)],
     ]
     table = Table(f"Hours of one core, {n_components} components, 60,000 rows of 784 pixels", ["", "hours"], rows)
@@ -83,8 +86,9 @@ def clustering(context: Context) -> Findings:
         Claim(
             "One pass of FIGMN costs as much as some six iterations of batch EM (7.5 h against 1.3 h an iteration on "
             "four cores).",
-            f"One pass of everlearn costs {1 / ratio:.2f} iterations of scikit-learn's EM.",
-            1 / ratio < 6,
+            f"One pass of FIGMN costs {1 / ratio:.2f} iterations of scikit-learn's EM here (threshold: {ABOUT_SIX[0]} "
+            f"to {ABOUT_SIX[1]} iterations).",
+            ABOUT_SIX[0] <= 1 / ratio <= ABOUT_SIX[1],
         ),
         Claim(
             "Batch EM generally needs more than one iteration for its best results.",
@@ -116,7 +120,7 @@ def _quality(context: Context, X: Array, test: Array, n_components: int) -> tupl
         f"{n} rows on sixty axes, {n_components} components",
         [
             line(times, scores, "batch EM, by iterations", "baseline") | {"mode": "lines+markers"},
-            points([seconds], [score], "everlearn, one pass", "ours", size=12),
+            points([seconds], [score], "FIGMN, one pass", "ours", size=12),
         ],
         {"title": "seconds of one core", "type": "log"},
         {"title": "test log-likelihood"},
