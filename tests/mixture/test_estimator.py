@@ -184,3 +184,8 @@ def test_rows_without_any_value():
     with pytest.raises(InputError, match="no component yet"):
         model.score_samples([[0.0, 0.0]])
     assert np.isfinite(model.partial_fit(groups(30)).score_samples([[0.0, 0.0]])).all()
+
+
+def test_a_reservoir_without_rows_is_refused():
+    with pytest.raises(InputError, match="reservoir=0"):
+        IncrementalGaussianMixture(reservoir=0).fit(groups(300))

@@ -333,6 +333,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         self._progress_, self._asked_ = Progress(), Asked()
 
     def _reservoir_rows(self, D: int) -> int:
+        if self.reservoir == 0:
+            raise InputError("reservoir=0 was given, but the searches need rows; give a number from 1 on, or 'auto'.")
         return schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
 
     def _given_scale(self, D: int) -> Array:
