@@ -35,6 +35,7 @@ TAGS = {
     "warmup_buffer/1": "everlearn.base.warmup:WarmupBuffer",
     "labelled_rows/1": "everlearn.mixture.classifier_per_class:LabelledRows",
     "mixture_background/1": "everlearn.mixture.state:Background",
+    "mixture_bank/1": "everlearn.mixture.adaptive:Bank",
     "mixture_components/1": "everlearn.mixture.state:Components",
     "mixture_frame/1": "everlearn.mixture.state:Frame",
     "mixture_model/1": "everlearn.mixture.state:Model",

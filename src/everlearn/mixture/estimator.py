@@ -19,8 +19,9 @@ from everlearn.errors import InputError, MergeError
 from everlearn.figmn.fast_incremental import FIGMN
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
-from everlearn.mixture import ask, learn, loading
+from everlearn.mixture import adaptive, ask, learn, loading
 from everlearn.mixture import merge as merging
+from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.forgetting import fading_of
@@ -30,7 +31,7 @@ from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Event
 from everlearn.monitoring.page_hinkley import PageHinkley, check
-from everlearn.persistence.schema import require
+from everlearn.persistence.schema import expect_fields, require
 
 # Squared distance beyond which a row opens a component: the share of a component's own rows that lie farther.
 CREATION_LEVEL = 1e-6
@@ -128,7 +129,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_")
+    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_", "_members_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -313,6 +314,10 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         self._prepare(D)
         frame = None if isinstance(self.scale, str) else frame_of_spread(np.zeros(D), self._given_scale(D))
         self._state_: State = learn.init(D, self._reservoir_rows(D), self._constants_[0], frame)
+        self._bank_: Bank | None = None
+        if self.forgetting == "adaptive":
+            self._bank_ = adaptive.init(self._state_, self._members_[0])
+            self._answer_from_bank()
 
     def _prepare(self, D: int) -> None:
         """Constants and caches: what is not saved."""
@@ -325,12 +330,26 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             fixed=int(self.n_components or 0),
             most=most if self.max_components == "auto" else int(self.max_components),
             warmup=warmup,
-            fading=fading_of(float(self.forgetting or 1.0), warmup),
+            fading=fading_of(1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting), warmup),
         )
         detector = check(self.change_detector or PageHinkley(), "change_detector")
         alarm = event_log.alarm_thresholds(self.novelty_level, D)
         self._constants_ = settings, alarm, event_log.detector_settings(detector)
         self._progress_, self._asked_ = Progress(), Asked()
+        members = adaptive.settings_of_members(settings, D) if self.forgetting == "adaptive" else []
+        self._members_ = members, [Progress() for _ in members]
+
+    def _settings(self) -> Settings:
+        """The settings of the state: those of the member that answers, if there are several."""
+        return self._constants_[0] if self._bank_ is None else self._members_[0][adaptive.answering(self._bank_)]
+
+    def _answer_from_bank(self) -> None:
+        """Let the best member of the bank answer."""
+        assert self._bank_ is not None
+        best = adaptive.answering(self._bank_)
+        if self._progress_ is not self._members_[1][best]:
+            self._progress_, self._asked_.look = self._members_[1][best], None
+        self._state_ = self._bank_.members[best]
 
     def _reservoir_rows(self, D: int) -> int:
         if self.reservoir == 0:
@@ -365,9 +384,13 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
         settings, alarm, detector = self._constants_
-        state, info = learn.learn(self._state_, X, weights, settings, self._progress_)
-        self._state_ = state
-        ask.follow(self._asked_, X, weights, settings, state)
+        if self._bank_ is None:
+            self._state_, info = learn.learn(self._state_, X, weights, settings, self._progress_)
+        else:
+            self._bank_, info = adaptive.learn_rows(self._bank_, X, weights, *self._members_)
+            self._answer_from_bank()
+            settings = self._settings()
+        ask.follow(self._asked_, X, weights, settings, self._state_)
         self._watch(X, info, alarm, detector)
         self._rows_ += len(X)
         return info.log_density
@@ -387,7 +410,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         self._check_started()
         if learn.rows_seen(self._state_) == 0:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
-        return ask.answering_state(self._state_, self._constants_[0], self._progress_, self._asked_)
+        return ask.answering_state(self._state_, self._settings(), self._progress_, self._asked_)
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row; of its observed part where it has gaps.
@@ -774,7 +797,9 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
     def _snapshot(self) -> dict[str, Any]:
         """Attributes to go back to; a search that was under way would begin again."""
-        return super()._snapshot() | {"_progress_": Progress(), "_asked_": Asked()}
+        members = self._members_[0], [Progress() for _ in self._members_[0]]
+        progress = Progress() if self._bank_ is None else members[1][adaptive.answering(self._bank_)]
+        return super()._snapshot() | {"_progress_": progress, "_asked_": Asked(), "_members_": members}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy without the caches: a search that is under way begins again from the copied state."""
@@ -786,6 +811,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         )
         if new._is_started():
             new._prepare(new.n_features_in_)
+            if new._bank_ is not None:
+                new._answer_from_bank()
         return new
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
@@ -802,7 +829,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
         shares = trust * (len(models) / math.fsum(trust))
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
-        parts = [merging.Part(model._state_, model._progress_, float(share)) for model, share in pairs]
+        parts = [merging.Part(*model._without_bank(), float(share)) for model, share in pairs]
         whole = self._unfitted()
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
@@ -813,9 +840,20 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             settings = settings._replace(most=min(settings.most, int(n_components)), fixed=0)
         reduce = n_components is not None
         whole._state_ = merging.merge(parts, settings, search=method == "auto" or reduce, reduce=reduce)
+        if whole._bank_ is not None:
+            whole._bank_ = adaptive.init(whole._state_, whole._members_[0])
+            whole._answer_from_bank()
         whole._rows_ = sum(model._rows_ for model in models)
         whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
         return whole
+
+    def _without_bank(self) -> tuple[State, Progress]:
+        """The state and its progress; that of a bank's best member as one that forgets nothing from here on."""
+        if self._bank_ is None or self._state_.model is None:
+            return self._state_, self._progress_
+        settings = self._settings()
+        state = adaptive.taken_in(self._state_, settings, self._progress_)
+        return adaptive.with_fading(state, settings.fading, self._constants_[0].fading), Progress()
 
     def _content(self) -> tuple[int, bytes]:
         """What models are ordered by before they are merged."""
@@ -828,4 +866,20 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         self._prepare(D)
         loading.check_monitor(self._monitor_)
         require(type(self._rows_) is int and self._rows_ >= 0, "it does not know how many rows it has learned")
-        loading.check(self._state_, D, self._reservoir_rows(D), self._constants_[0])
+        require((self._bank_ is None) == (self.forgetting != "adaptive"), "it has memories that it was not to have")
+        if self._bank_ is None:
+            loading.check(self._state_, D, self._reservoir_rows(D), self._constants_[0])
+            return
+        members = self._members_[0]
+        expect_fields(self._bank_, Bank, {"J": len(members)}, log_weights="J", rows=int)
+        states = self._bank_.members
+        require(type(states) is list and len(states) == len(members), "it has another number of memories")
+        for state, settings in zip(states, members, strict=True):
+            loading.check(state, D, self._reservoir_rows(D), settings)
+        self._answer_from_bank()
+
+    def _to_save(self) -> dict[str, Any]:
+        attributes = super()._to_save()
+        if attributes.get("_bank_") is not None:
+            del attributes["_state_"]
+        return attributes
