@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
     )
     from everlearn.mixture.estimator import IncrementalGaussianMixture as IncrementalGaussianMixture
+    from everlearn.mixture.functions import hierarchy as hierarchy
     from everlearn.mixture.functions import merge_unimodal as merge_unimodal
     from everlearn.mixture.functions import modes as modes
     from everlearn.mixture.functions import reduce as reduce
@@ -46,6 +47,7 @@ _PUBLIC = {
     "PowerSchedule": "everlearn.ppca.schedules",
     "VariationalPPCA": "everlearn.variational.estimator",
     "dumps": "everlearn.persistence.model_file",
+    "hierarchy": "everlearn.mixture.functions",
     "load": "everlearn.persistence.model_file",
     "loads": "everlearn.persistence.model_file",
     "merge": "everlearn.base.merge",

@@ -5,7 +5,8 @@ import pytest
 
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_stream
 from everlearn.errors import InputError
-from everlearn.gaussian.mixture import Mixture, impute
+from everlearn.gaussian.conditional import impute
+from everlearn.gaussian.mixture import Mixture
 from everlearn.reporting.demo_report import DemoReport
 from everlearn.streams.prequential import Foresight
 

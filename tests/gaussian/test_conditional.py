@@ -10,6 +10,7 @@ from scipy.stats import norm
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.conditional import ConditionalMixture
+from everlearn.gaussian.mixture import Mixture, log_density
 
 seeds = st.integers(0, 2**32 - 1)
 forms = st.sampled_from(["shared", "diagonal", "own"])
@@ -118,3 +119,16 @@ def test_impossible_probabilities_are_refused(q):
 def test_log_sum_exp_of_nothing_possible():
     values = np.array([[-np.inf, -np.inf], [0.0, -np.inf], [1e300, 0.0]])
     np.testing.assert_array_equal(conditional.log_sum_exp(values), [-np.inf, 0.0, 1e300])
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-6, 1e-7])
+def test_nearly_equal_columns_lose_no_digits(noise):
+    """x and x + noise: the marginal of either is standard normal, and each tells the other to within the noise."""
+    S = np.array([[[1.0, 1.0], [1.0, 1.0 + noise**2]]])
+    f = Mixture(np.ones(1), np.zeros((1, 2)), S)
+    X = np.array([[1.3, np.nan], [np.nan, 1.3]])
+    wanted = norm(0, np.sqrt([1.0, 1.0 + noise**2])).logpdf(1.3)
+    np.testing.assert_allclose(log_density(X, f), wanted, rtol=1e-12)
+    c = conditional.condition(f, [0], X[:1, :1], [1])
+    assert conditional.mean(c)[0, 0] == pytest.approx(1.3, rel=1e-12)
+    assert conditional.std(c)[0, 0] == pytest.approx(noise, rel=1e-2)

@@ -160,28 +160,6 @@ def test_low_rank_is_full_without_the_full_matrix(seed, D, ranks):
         (merging.mode_imm_low_rank(weights, models), merging.mode_imm(weights, means, S)),
     ):
         close(Gaussian(low.mean, dense(low)), full, 1e-7)
-    prior = LowRank(rng.normal(size=D), np.zeros((D, 0)), 100 + S.max() * D * np.ones(D))
-    low, full = merging.bayes_low_rank(models, prior), merging.bayes(means, S, Gaussian(prior.mean, dense(prior)))
-    close(Gaussian(low.mean, dense(low)), full, 1e-7)
-
-
-def test_low_rank_bayes_refuses_what_it_cannot_do():
-    rng = np.random.default_rng(2)
-    models = [random_low_rank(rng, 4, 2) for _ in range(3)]
-    with pytest.raises(InputError, match="2 columns"):
-        merging.bayes_low_rank(models, models[0])
-    with pytest.raises(MergeError, match="not positive definite"):
-        merging.bayes_low_rank(models, LowRank(np.zeros(4), np.zeros((4, 0)), np.full(4, 1e-3)))
-
-
-@given(seeds, st.integers(0, 5))
-def test_compression_keeps_variances_and_leading_axes(seed, rank):
-    model = random_low_rank(np.random.default_rng(seed), 6, 4)
-    small = merging.compress(model, rank)
-    assert small.factor.shape[1] <= rank
-    np.testing.assert_allclose(np.diagonal(dense(small)), np.diagonal(dense(model)))
-    if rank >= 4:
-        np.testing.assert_allclose(dense(small), dense(model), atol=1e-10)
 
 
 # -- components -------------------------------------------------------------------------------------

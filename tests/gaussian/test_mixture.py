@@ -66,7 +66,7 @@ def test_imputation(seed, K, D, diagonal):
     m = random_mixture(rng, K, D, diagonal)
     X = with_gaps(rng, rng.normal(0, 3, (10, D)))
     kept = X.copy()
-    found = mixture.impute(X, m)
+    found = conditional.impute(X, m)
     np.testing.assert_array_equal(X, kept)
     for x, mean, std in zip(X, found.mean, found.std, strict=True):
         gaps = np.isnan(x)
@@ -81,8 +81,10 @@ def test_a_row_with_nothing_observed_takes_the_mixtures_moments():
     m = random_mixture(np.random.default_rng(0))
     empty = np.full((2, 3), np.nan)
     overall = mixture.moments(m)
-    np.testing.assert_allclose(mixture.impute(empty, m).mean, [overall.mean] * 2, rtol=1e-12)
-    np.testing.assert_allclose(mixture.impute(empty, m).std, [np.sqrt(np.diagonal(overall.covariance))] * 2, rtol=1e-12)
+    np.testing.assert_allclose(conditional.impute(empty, m).mean, [overall.mean] * 2, rtol=1e-12)
+    np.testing.assert_allclose(
+        conditional.impute(empty, m).std, [np.sqrt(np.diagonal(overall.covariance))] * 2, rtol=1e-12
+    )
     np.testing.assert_allclose(mixture.log_density(empty, m), 0, atol=1e-12)
     np.testing.assert_allclose(mixture.responsibilities(empty, m), [m.weights] * 2, rtol=1e-12)
 
@@ -94,7 +96,7 @@ def test_joint_is_marginal_times_conditional(seed, diagonal, data):
     order = list(data.draw(st.permutations(range(4))))
     known = order[: data.draw(st.integers(1, 3))]
     target = [c for c in order if c not in known]
-    c = mixture.condition(m, known, X[:, known], target)
+    c = conditional.condition(m, known, X[:, known], target)
     total = mixture.log_density(X[:, known], mixture.marginal(m, known)) + conditional.log_density(c, X[:, target])
     np.testing.assert_allclose(total, mixture.log_density(X, m), rtol=1e-7, atol=1e-7)
 
@@ -104,11 +106,11 @@ def test_conditioning_on_values_with_gaps_is_conditioning_on_the_rest(seed, diag
     rng = np.random.default_rng(seed)
     m, X = random_mixture(rng, 3, 5, diagonal), with_gaps(rng, rng.normal(0, 2, (8, 5)))
     X[0, :3] = np.nan
-    c = mixture.condition(m, [0, 1, 2], X[:, :3], [4, 3])
+    c = conditional.condition(m, [0, 1, 2], X[:, :3], [4, 3])
     Y = rng.normal(0, 2, (8, 2))
     for r in range(8):
         seen = np.flatnonzero(~np.isnan(X[r, :3]))
-        one = mixture.condition(m, seen, X[r : r + 1, seen], [4, 3])
+        one = conditional.condition(m, seen, X[r : r + 1, seen], [4, 3])
         np.testing.assert_allclose(conditional.mean(c)[r], conditional.mean(one)[0], rtol=1e-9)
         np.testing.assert_allclose(conditional.covariance(c)[r], conditional.covariance(one)[0], rtol=1e-8)
         np.testing.assert_allclose(
@@ -121,16 +123,16 @@ def test_conditional_mean_is_that_of_gmr():
     rng = np.random.default_rng(1)
     m, X = random_mixture(rng, 5, 4), rng.normal(0, 3, (20, 2))
     peer = gmr.GMM(n_components=5, priors=m.weights, means=m.means, covariances=m.covariances)
-    ours = conditional.mean(mixture.condition(m, [1, 3], X))
+    ours = conditional.mean(conditional.condition(m, [1, 3], X))
     np.testing.assert_allclose(ours, peer.predict(np.array([1, 3]), X), rtol=1e-8, atol=1e-8)
 
 
 def test_columns_may_not_be_given_and_asked_for():
     m = random_mixture(np.random.default_rng(2))
     with pytest.raises(InputError, match="must not share or repeat"):
-        mixture.condition(m, [0, 1], np.zeros((1, 2)), [1, 2])
+        conditional.condition(m, [0, 1], np.zeros((1, 2)), [1, 2])
     with pytest.raises(InputError, match="must not share or repeat"):
-        mixture.condition(m, [0, 0], np.zeros((1, 2)), [1])
+        conditional.condition(m, [0, 0], np.zeros((1, 2)), [1])
 
 
 @given(seeds, st.booleans())
@@ -140,7 +142,9 @@ def test_order_of_columns_does_not_matter(seed, diagonal):
     order = rng.permutation(4)
     moved = mixture.marginal(m, order)
     np.testing.assert_allclose(mixture.log_joint(X[:, order], moved), mixture.log_joint(X, m), rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(mixture.impute(X[:, order], moved).mean, mixture.impute(X, m).mean[:, order], rtol=1e-8)
+    np.testing.assert_allclose(
+        conditional.impute(X[:, order], moved).mean, conditional.impute(X, m).mean[:, order], rtol=1e-8
+    )
 
 
 @given(seeds, st.booleans())
@@ -151,7 +155,7 @@ def test_columns_of_any_scale(seed, diagonal):
     wide = Mixture(m.weights, m.means * scale, m.covariances * scale * (scale if diagonal else scale[:, None]))
     seen = np.where(np.isnan(X), 0, np.log(scale)).sum(axis=1)
     np.testing.assert_allclose(mixture.log_density(X * scale, wide) + seen, mixture.log_density(X, m), rtol=1e-6)
-    ours, plain = mixture.impute(X * scale, wide), mixture.impute(X, m)
+    ours, plain = conditional.impute(X * scale, wide), conditional.impute(X, m)
     np.testing.assert_allclose(ours.mean / scale, plain.mean, rtol=1e-9)
     np.testing.assert_allclose(ours.std / scale, plain.std, rtol=1e-9)
 
@@ -160,10 +164,11 @@ def test_rows_in_many_chunks_and_a_kept_whitening(monkeypatch):
     rng = np.random.default_rng(3)
     m, X = random_mixture(rng, 6, 5), rng.normal(size=(50, 5))
     X[::7, 2] = np.nan
-    whole = mixture.log_joint(X, m), mixture.impute(X, m).mean, mixture.condition(m, [0, 1], X[:, :2]).means
-    monkeypatch.setattr(mixture, "_CHUNK", 60)
-    monkeypatch.setattr(mixture, "_ROWS", 7)
-    parts = mixture.log_joint(X, m), mixture.impute(X, m).mean, mixture.condition(m, [0, 1], X[:, :2]).means
+    whole = mixture.log_joint(X, m), conditional.impute(X, m).mean, conditional.condition(m, [0, 1], X[:, :2]).means
+    for module in (mixture, conditional):
+        monkeypatch.setattr(module, "CHUNK", 60)
+    monkeypatch.setattr(mixture, "ROWS", 7)
+    parts = mixture.log_joint(X, m), conditional.impute(X, m).mean, conditional.condition(m, [0, 1], X[:, :2]).means
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
     np.testing.assert_array_equal(mixture.log_joint(X, m, mixture.whitenings(m)), parts[0])

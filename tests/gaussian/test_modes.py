@@ -142,7 +142,7 @@ def test_elevation_between_critical_points_has_no_others(seed, D):
     found = topography.pair_critical_points(f, np.array([0]), np.array([1]))
     s = np.linspace(-40, 40, 20001)
     a = 1 / (1 + np.exp(-s))
-    heights = topography.elevation(f, np.stack([1 - a, a], axis=1))
+    heights = log_density(topography.ridgeline(f, np.stack([1 - a, a], axis=1)), f)
     rising = np.diff(heights)
     turns = np.flatnonzero((rising[:-1] > 1e-12) & (rising[1:] < -1e-12))
     assert len(turns) <= found.is_mode.sum()

@@ -486,7 +486,7 @@ def test_the_papers_model_with_a_posterior_of_lambda_and_a_prior_mean():
     options = {"noise_variance": 1e6, "forgetting": "posterior", "prior_precision": 1e-9, "random_state": 0}
     model = VariationalPPCA.paper(1, prior_mean=1e3 * w, **options).fit(X)
     cosine = abs(model.components_[0] @ w[:, 0]) / np.linalg.norm(w)
-    assert cosine > 0.99
+    assert cosine > 0.95
     assert model.memory_ is None
     assert 0.0 < model.forgetting_ <= 1.0
     with pytest.raises(InputError, match=r"prior_mean.*\(3, 1\)"):

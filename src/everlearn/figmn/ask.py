@@ -23,9 +23,9 @@ from everlearn.figmn.kernels import rows as row_kernels
 from everlearn.figmn.shared_pattern import marginal
 from everlearn.figmn.state import State, is_diagonal
 from everlearn.gaussian import conditional
-from everlearn.gaussian.conditional import ConditionalMixture, log_sum_exp
+from everlearn.gaussian.conditional import ConditionalMixture, Imputation, log_sum_exp
 from everlearn.gaussian.gaussian import LOG_2PI, Indices, other_columns, safe_cholesky
-from everlearn.gaussian.mixture import Imputation, patterns
+from everlearn.gaussian.mixture import patterns
 from everlearn.linalg.backend import HOST, Device
 from everlearn.linalg.chunked import has_gaps
 from everlearn.typing import Array

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from everlearn.base.scaling import Frame, frame_of_spread
 from everlearn.figmn.learn import MixtureState, mixture_of, regrouped
 from everlearn.gaussian import reduction
-from everlearn.gaussian.mixture import Mixture
 from everlearn.gaussian.reduction import Greedy
 
 Array = NDArray[np.float64]
@@ -52,12 +51,11 @@ def joined(states: Sequence[MixtureState], shares: Array) -> MixtureState:
 
 
 def reduced(state: MixtureState, n_components: int, priors: Array | None = None) -> MixtureState:
-    """The state with at most `n_components`: merged greedily, then refined (see `everlearn.gaussian.reduction`)."""
+    """The state with at most `n_components`: merged greedily, and refined where that lowers the squared error."""
     if state.n_components <= n_components:
         return state
     f = mixture_of(state)
-    greedy = reduction.reduce_greedy(*f, n_components=n_components)
-    g, labels, _ = reduction.refine(f, Mixture(*greedy[:3]), greedy.labels)
+    best = reduction.reduce(f, n_components)
     counts = np.zeros(n_components)
-    np.add.at(counts, labels, state.counts[: state.n_components])
-    return regrouped(state, Greedy(counts, g.means, g.covariances, labels), priors)
+    np.add.at(counts, best.labels, state.counts[: state.n_components])
+    return regrouped(state, Greedy(counts, best.mixture.means, best.mixture.covariances, best.labels), priors)

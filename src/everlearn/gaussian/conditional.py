@@ -1,4 +1,8 @@
-"""Conditional mixtures: what some columns may be, once others are known, for each of n rows."""
+"""The one engine for conditionals: what some columns may be, once others are known, for each of n rows.
+
+`condition` turns a `Mixture` of weights, means and covariances into a mixture over the target columns for each row;
+the other functions ask it for means, spreads, quantiles, densities and samples.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,48 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from everlearn.errors import InputError
-from everlearn.gaussian.gaussian import LOG_2PI, Array, safe_cholesky, whiten, whitened_norm
+from everlearn.gaussian.gaussian import (
+    LOG_2PI,
+    Columns,
+    Indices,
+    columns,
+    log_sum_exp,
+    other_columns,
+    regression,
+    safe_cholesky,
+    whiten,
+    whitened_norm,
+)
+from everlearn.gaussian.mixture import CHUNK, Mixture, log_joint_of_complete, patterns, posterior_weights, spans
+from everlearn.typing import Array
 
+__all__ = [
+    "ConditionalMixture",
+    "Imputation",
+    "cdf",
+    "check_coverage",
+    "condition",
+    "covariance",
+    "full_covariances",
+    "impute",
+    "interval",
+    "log_density",
+    "log_sum_exp",
+    "mean",
+    "quantile",
+    "sample",
+    "std",
+]
+
+# Halvings of a bracket that shrink it from any double to its last bit, with room for Newton steps that fail.
 _MAX_STEPS = 200
+
+
+class Imputation(NamedTuple):
+    """Rows with their gaps filled by the conditional mean, and its standard deviation (zero where observed)."""
+
+    mean: Array  # (n, D)
+    std: Array  # (n, D)
 
 
 class ConditionalMixture(NamedTuple):
@@ -25,12 +68,76 @@ class ConditionalMixture(NamedTuple):
     covariances: Array  # (K, T, T), (K, T) or (n, K, T, T)
 
 
-def log_sum_exp(values: Array) -> Array:
-    """log sum exp over the last axis; -inf where every value is -inf."""
-    top = values.max(axis=-1, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
+# -- the engine -------------------------------------------------------------------------------------
+
+
+def condition(mixture: Mixture, given: Columns, values: Array, target: Columns | None = None) -> ConditionalMixture:
+    """Mixture of the columns `target` (by default all others) for each row of `values` of the columns `given`.
+
+    Weights are p(k | x_g), means ``mu_t + Sigma_tg Sigma_gg^-1 (x_g - mu_g)``, covariances
+    ``Sigma_tt - Sigma_tg Sigma_gg^-1 Sigma_gt``. Values that are NaN are not observed; then each row has its own
+    covariances.
+    """
+    D = mixture.means.shape[1]
+    g = columns(given, D)
+    t = other_columns(g, D) if target is None else columns(target, D)
+    if np.intersect1d(g, t).size or len(np.unique(g)) < len(g):
+        raise InputError(f"given={g.tolist()} and target={t.tolist()} must not share or repeat columns.")
+    if not np.isnan(values).any():
+        return _condition(mixture, g, values, t)
+    return _condition_with_gaps(mixture, g, values, t)
+
+
+def impute(X: Array, mixture: Mixture) -> Imputation:
+    """Conditional mean of every gap given the row's observed columns, and its standard deviation.
+
+    A row with nothing observed takes the mixture's own mean.
+    """
+    filled, spread = X.copy(), np.zeros_like(X)
+    for observed, rows in patterns(X):
+        gaps = other_columns(observed, X.shape[1])
+        if not len(gaps):
+            continue
+        for span in spans(len(rows), CHUNK // mixture.means.size):
+            some = rows[span]
+            c = _condition(mixture, observed, X[np.ix_(some, observed)], gaps)
+            filled[np.ix_(some, gaps)] = mean(c)
+            spread[np.ix_(some, gaps)] = std(c)
+    return Imputation(filled, spread)
+
+
+def _condition(mixture: Mixture, given: Indices, values: Array, target: Indices) -> ConditionalMixture:
+    """`condition` on values without gaps."""
+    weights, means, covariances = mixture
+    on_given = Mixture(weights, means[:, given], covariances)
+    if mixture.is_diagonal:
+        whitening = whiten(covariances[:, given], diagonal=True)
+        share = posterior_weights(log_joint_of_complete(values, on_given, whitening), weights)
+        fixed = np.repeat(means[None][..., target], len(values), axis=0)
+        return ConditionalMixture(share, fixed, covariances[:, target])
+    model = regression(covariances, given, target)
+    share = posterior_weights(log_joint_of_complete(values, on_given, model.whitening), weights)
+    shifted = np.empty((len(values), len(weights), len(target)))
+    for span in spans(len(values), CHUNK // mixture.means.size):
+        E = values[span] - on_given.means[:, None, :]
+        shifted[span] = (E @ model.gain.transpose(0, 2, 1)).transpose(1, 0, 2) + means[:, target]
+    return ConditionalMixture(share, shifted, model.covariance)
+
+
+def _condition_with_gaps(mixture: Mixture, given: Indices, values: Array, target: Indices) -> ConditionalMixture:
+    """`condition` on values with gaps: full covariances become those of each row's own pattern."""
+    n, K, T = len(values), len(mixture.weights), len(target)
+    shares, shifted = np.empty((n, K)), np.empty((n, K, T))
+    covariances = mixture.covariances[:, target] if mixture.is_diagonal else np.empty((n, K, T, T))
+    for observed, rows in patterns(values):
+        c = _condition(mixture, given[observed], values[np.ix_(rows, observed)], target)
+        shares[rows], shifted[rows] = c.weights, c.means
+        if not mixture.is_diagonal:
+            covariances[rows] = c.covariances
+    return ConditionalMixture(shares, shifted, covariances)
+
+
+# -- questions to a conditional mixture -----------------------------------------------------------
 
 
 def mean(mixture: ConditionalMixture) -> Array:

@@ -1,4 +1,4 @@
-"""One Gaussian, or a stack of them: density, marginal, conditional, divergence, product, moment matching, sampling.
+"""One Gaussian, or a stack of them: factors, density, regression, divergence, moment matching.
 
 Leading axes are stacks and follow NumPy's broadcasting. Factorisations run on the covariance scaled by powers of
 two to nearly unit variances, so columns of any scale from 1e-150 to 1e150 can stand side by side.
@@ -15,14 +15,16 @@ from scipy.linalg import lapack
 
 from everlearn.errors import InputError
 from everlearn.linalg.dense import whiten_stack
+from everlearn.typing import Array as Array
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Columns = int | slice | Sequence[int] | Sequence[bool] | NDArray[Any]
 
 LOG_2PI = float(np.log(2.0 * np.pi))
-# Stacks of matrices up to this size are factorised in one compiled loop, if nothing needs care.
+# Stacks of matrices up to this size are factorised in one compiled loop: LAPACK costs about 10 us a call, whatever the
+# size. A matrix with a pivot lost to rounding goes the careful way.
 _SMALL = 32
+# Relative inflations of the variances that are tried until a matrix is definite.
 _INFLATIONS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2, 1.0)
 
 
@@ -57,6 +59,14 @@ class Regression(NamedTuple):
     covariance: Array  # (..., T, T), of the targets once the given columns are known
 
 
+def log_sum_exp(values: Array) -> Array:
+    """log sum exp over the last axis; -inf where every value is -inf."""
+    top = values.max(axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
+
+
 def columns(select: Columns, n_features: int) -> Indices:
     """Column numbers that `select` (an index, a list of them, a mask or a slice) stands for."""
     return np.atleast_1d(np.arange(n_features, dtype=np.intp)[select])
@@ -67,11 +77,6 @@ def other_columns(given: Indices, n_features: int) -> Indices:
     left = np.ones(n_features, dtype=bool)
     left[given] = False
     return np.flatnonzero(left)
-
-
-def from_precision(mean: Array, precision: Array) -> Gaussian:
-    """Gaussian with the given precision matrix, the inverse of its covariance."""
-    return Gaussian(mean, inverse(precision))
 
 
 def inverse(matrix: Array) -> Array:
@@ -120,11 +125,6 @@ def log_det(covariance: Array) -> Array:
     return _log_det(scale, L)
 
 
-def mahalanobis(X: Array, gaussian: Gaussian) -> Array:
-    """Squared Mahalanobis distance (x - mu)' Sigma^-1 (x - mu); X broadcasts against the mean."""
-    return whitened_norm(X - gaussian.mean, whiten(gaussian.covariance))
-
-
 def log_density(X: Array, gaussian: Gaussian) -> Array:
     """Log-density of N(mean, covariance) at X, which broadcasts against the mean."""
     whitening = whiten(gaussian.covariance)
@@ -144,12 +144,6 @@ def whitened_norm(E: Array, whitening: Whitening) -> Array:
     return np.asarray(np.einsum("...d,...d->...", Z, Z))
 
 
-def marginal(gaussian: Gaussian, keep: Columns) -> Gaussian:
-    """Marginal distribution of the columns `keep`, in that order."""
-    kept = columns(keep, gaussian.mean.shape[-1])
-    return Gaussian(gaussian.mean[..., kept], gaussian.covariance[..., kept[:, None], kept])
-
-
 def regression(covariance: Array, given: Indices, target: Indices) -> Regression:
     """Gain Sigma_tg Sigma_gg^-1 and conditional covariance Sigma_tt - Sigma_tg Sigma_gg^-1 Sigma_gt.
 
@@ -165,26 +159,6 @@ def regression(covariance: Array, given: Indices, target: Indices) -> Regression
     return Regression(whitening, gain, L_t[..., g:] @ np.swapaxes(L_t[..., g:], -1, -2))
 
 
-def condition(gaussian: Gaussian, given: Columns, values: Array, target: Columns | None = None) -> Gaussian:
-    """Conditional distribution of the columns `target` (by default all others) when `given` take `values`.
-
-    ``mu_t + Sigma_tg Sigma_gg^-1 (x_g - mu_g)`` and ``Sigma_tt - Sigma_tg Sigma_gg^-1 Sigma_gt``. Rows of `values`,
-    (n, G), share one gain matrix and one covariance: the mean has shape (..., n, T) and the covariance broadcasts
-    against it.
-    """
-    mean, covariance = gaussian
-    g = columns(given, mean.shape[-1])
-    t = other_columns(g, mean.shape[-1]) if target is None else columns(target, mean.shape[-1])
-    model = regression(covariance, g, t)
-    gain_t = np.swapaxes(model.gain, -1, -2)
-    if values.ndim == 1:
-        shift = ((values - mean[..., g])[..., None, :] @ gain_t)[..., 0, :]
-        return Gaussian(mean[..., t] + shift, model.covariance)
-    conditional_mean = mean[..., None, t] + (values - mean[..., None, g]) @ gain_t
-    shared = model.covariance if mean.ndim == 1 else model.covariance[..., None, :, :]
-    return Gaussian(conditional_mean, shared)
-
-
 def kl(f: Gaussian, g: Gaussian) -> Array:
     """Kullback-Leibler divergence KL(f, g) = E_f[log f - log g]."""
     L_f, _ = safe_cholesky(f.covariance)
@@ -193,19 +167,6 @@ def kl(f: Gaussian, g: Gaussian) -> Array:
     trace = np.square(np.swapaxes(L_f, -1, -2) @ whitening.matrix).sum(axis=(-2, -1))
     d2 = whitened_norm(f.mean - g.mean, whitening)
     return np.asarray(np.maximum(0.5 * (trace + d2 - f.mean.shape[-1] + whitening.log_det - log_det_f), 0.0))
-
-
-def product(f: Gaussian, g: Gaussian) -> tuple[Gaussian, Array]:
-    """Normalised product of two densities, and the log of the integral of f g.
-
-    ``Sigma^-1 = Sigma_f^-1 + Sigma_g^-1``, ``mu = mu_f + Sigma Sigma_g^-1 (mu_g - mu_f)``, and the integral is the
-    density of N(mu_g, Sigma_f + Sigma_g) at mu_f.
-    """
-    precision_g = inverse(g.covariance)
-    covariance = inverse(inverse(f.covariance) + precision_g)
-    shift = covariance @ (precision_g @ (g.mean - f.mean)[..., None])
-    log_integral = log_density(f.mean, Gaussian(g.mean, f.covariance + g.covariance))
-    return Gaussian(f.mean + shift[..., 0], covariance), log_integral
 
 
 def moment_match(weights: Array, means: Array, covariances: Array) -> Gaussian:
@@ -220,13 +181,6 @@ def moment_match(weights: Array, means: Array, covariances: Array) -> Gaussian:
         return Gaussian(mean, (w[..., None, :] @ (covariances + E * E))[..., 0, :])
     within = np.einsum("...k,...kij->...ij", w, covariances)
     return Gaussian(mean, within + np.swapaxes(E, -1, -2) @ (w[..., None] * E))
-
-
-def sample(gaussian: Gaussian, n: int, rng: np.random.Generator) -> Array:
-    """Draw `n` samples, shape (n, ..., D)."""
-    L, _ = safe_cholesky(gaussian.covariance)
-    Z = rng.standard_normal((n, *gaussian.mean.shape))
-    return gaussian.mean + (L @ Z[..., None])[..., 0]
 
 
 def _scaled_cholesky(covariance: Array) -> tuple[Array, Array, Array]:

@@ -2,7 +2,7 @@
 
 Three rules join Gaussian posteriors f_i = N(mu_i, Sigma_i): `mean_imm` (moment matching, the g that minimises
 sum_i a_i KL(f_i, g)), `mode_imm` (the log-linear pool), and `bayes` (posteriors from independent data under one prior).
-Each takes full covariances (K, D, D) or diagonal ones (K, D); `LowRank` covariances have their own three, which stay
+Each takes full covariances (K, D, D) or diagonal ones (K, D); `LowRank` covariances have their own two, which stay
 low-rank plus diagonal and never form a D x D matrix.
 
 References
@@ -87,27 +87,25 @@ def mean_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
 
 
 def mode_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
-    """`mode_imm`, through the precisions ``diag(e) - B B'`` of the models."""
-    return _pool_low_rank(_shares(weights), models, models[0].mean)
+    """`mode_imm`, through precisions of the form ``diag(e) - C C'``.
 
-
-def bayes_low_rank(models: Sequence[LowRank], prior: LowRank) -> LowRank:
-    """`bayes` for low-rank models under a prior with diagonal covariance (a factor without columns)."""
-    if prior.factor.shape[1]:
-        raise InputError(
-            f"prior.factor has {prior.factor.shape[1]} columns; low-rank posteriors can only be merged exactly under a "
-            "prior with diagonal covariance. Give a factor of shape (D, 0), or use full covariances."
-        )
-    weights = np.append(np.ones(len(models)), 1.0 - len(models))
-    return _pool_low_rank(weights, [*models, prior], prior.mean)
-
-
-def compress(model: LowRank, rank: int) -> LowRank:
-    """The same mean and variances with at most `rank` columns: what the factor loses goes into the noise."""
-    U, s, _ = np.linalg.svd(model.factor, full_matrices=False)
-    kept = U[:, :rank] * s[:rank]
-    lost = np.square(U[:, rank:] * s[rank:]).sum(axis=1)
-    return LowRank(model.mean, kept, model.noise + lost)
+    By Woodbury's identity the precision of a model is ``N^-1 - B B'`` with ``B = N^-1 V L'^-1`` and
+    ``L L' = I + V' N^-1 V``; the inverse of the weighted sum is ``diag(1/e) + F F'``.
+    """
+    reference = models[0].mean
+    e, pull = np.zeros_like(reference), np.zeros_like(reference)
+    parts = []
+    for a, m in zip(_shares(weights), models, strict=True):
+        scaled = m.factor / m.noise[:, None]
+        L = np.linalg.cholesky(np.eye(scaled.shape[1]) + m.factor.T @ scaled)
+        B = np.linalg.solve(L, scaled.T).T
+        shift = m.mean - reference
+        e, pull = e + a / m.noise, pull + a * (shift / m.noise - B @ (B.T @ shift))
+        parts.append(np.sqrt(a) * B)
+    C = np.hstack(parts)
+    inner = np.eye(C.shape[1]) - C.T @ (C / e[:, None])
+    F = np.linalg.solve(np.linalg.cholesky(inner), (C / e[:, None]).T).T
+    return LowRank(reference + pull / e + F @ (F.T @ pull), F, 1.0 / e)
 
 
 def prior_counted_once(counts: Array, covariances: Array, priors: Array, labels: Indices) -> Array:
@@ -175,31 +173,3 @@ def _require_definite(definite: bool | np.bool_) -> None:
             "these posteriors are less certain than the prior allows. Give the prior that they were learned from, or "
             "merge with method='mean' or 'mode'."
         )
-
-
-def _pool_low_rank(weights: Array, models: Sequence[LowRank], reference: Array) -> LowRank:
-    """Gaussian with precision ``sum a_i (V_i V_i' + N_i)^-1 = diag(e) - C C'`` and its mean.
-
-    By Woodbury's identity each precision is ``N^-1 - B B'`` with ``B = N^-1 V L'^-1``, ``L L' = I + V' N^-1 V``, and
-    the inverse of the sum is ``diag(1/e) + F F'``. A model of negative weight must be diagonal.
-    """
-    e, pull = np.zeros_like(reference), np.zeros_like(reference)
-    parts = []
-    for a, m in zip(weights, models, strict=True):
-        B = _precision_factor(m)
-        shift = m.mean - reference
-        e, pull = e + a / m.noise, pull + a * (shift / m.noise - B @ (B.T @ shift))
-        parts.append(np.sqrt(abs(a)) * B)
-    _require_definite(np.all(e > 0.0))
-    C = np.hstack(parts)
-    inner = np.eye(C.shape[1]) - C.T @ (C / e[:, None])
-    _require_definite(_is_definite(inner, np.ones(len(inner))))
-    F = np.linalg.solve(np.linalg.cholesky(inner), (C / e[:, None]).T).T
-    return LowRank(reference + pull / e + F @ (F.T @ pull), F, 1.0 / e)
-
-
-def _precision_factor(model: LowRank) -> Array:
-    """B with (V V' + N)^-1 = N^-1 - B B'."""
-    scaled = model.factor / model.noise[:, None]
-    L = np.linalg.cholesky(np.eye(scaled.shape[1]) + model.factor.T @ scaled)
-    return np.asarray(np.linalg.solve(L, scaled.T).T)

@@ -1,4 +1,4 @@
-"""A Gaussian mixture: density, responsibilities, marginal, conditional, gaps, moments, sampling.
+"""A Gaussian mixture: density, responsibilities, marginal, moments, sampling. Its conditionals are in `conditional`.
 
 NaN means "not observed": rows are grouped by their gaps, and the marginal of each pattern is factorised once.
 """
@@ -11,46 +11,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.errors import InputError
-from everlearn.gaussian import conditional
-from everlearn.gaussian.conditional import ConditionalMixture, log_sum_exp
 from everlearn.gaussian.gaussian import (
     LOG_2PI,
-    Array,
     Columns,
     Gaussian,
     Indices,
     Whitening,
     columns,
+    log_sum_exp,
     moment_match,
-    other_columns,
-    regression,
     safe_cholesky,
     whiten,
 )
-
-__all__ = [
-    "ConditionalMixture",
-    "Imputation",
-    "Mixture",
-    "condition",
-    "impute",
-    "log_density",
-    "log_joint",
-    "marginal",
-    "moments",
-    "patterns",
-    "responsibilities",
-    "sample",
-    "squared_distances",
-    "variances",
-    "whitenings",
-    "with_matrices",
-]
+from everlearn.typing import Array
 
 # Deviations of rows from means are formed in blocks of about this many numbers, which stay in cache, and of enough
 # rows for a matrix product.
-_CHUNK, _ROWS = 1 << 16, 256
+CHUNK, ROWS = 1 << 16, 256
 
 
 class Mixture(NamedTuple):
@@ -64,13 +41,6 @@ class Mixture(NamedTuple):
     def is_diagonal(self) -> bool:
         """Whether the covariances hold variances only."""
         return self.covariances.ndim == 2
-
-
-class Imputation(NamedTuple):
-    """Rows with their gaps filled by the conditional mean, and its standard deviation (zero where observed)."""
-
-    mean: Array  # (n, D)
-    std: Array  # (n, D)
 
 
 def with_matrices(mixture: Mixture) -> Mixture:
@@ -98,12 +68,12 @@ def log_joint(X: Array, mixture: Mixture, whitening: Whitening | None = None) ->
     `whitening` is what `whitenings` returned for this mixture; it serves the rows without gaps.
     """
     if not np.isnan(X).any():
-        return _log_joint(X, mixture, whitenings(mixture) if whitening is None else whitening)
+        return log_joint_of_complete(X, mixture, whitenings(mixture) if whitening is None else whitening)
     out = np.empty((len(X), len(mixture.weights)))
     for observed, rows in patterns(X):
         part = mixture if len(observed) == X.shape[1] else marginal(mixture, observed)
         known = whitening if part is mixture and whitening is not None else whitenings(part)
-        out[rows] = _log_joint(X[np.ix_(rows, observed)], part, known)
+        out[rows] = log_joint_of_complete(X[np.ix_(rows, observed)], part, known)
     return out
 
 
@@ -114,7 +84,7 @@ def log_density(X: Array, mixture: Mixture, whitening: Whitening | None = None) 
 
 def responsibilities(X: Array, mixture: Mixture, whitening: Whitening | None = None) -> Array:
     """Posterior probability of every component given each row, (n, K)."""
-    return _posterior(log_joint(X, mixture, whitening), mixture.weights)
+    return posterior_weights(log_joint(X, mixture, whitening), mixture.weights)
 
 
 def marginal(mixture: Mixture, keep: Columns) -> Mixture:
@@ -124,41 +94,6 @@ def marginal(mixture: Mixture, keep: Columns) -> Mixture:
     if mixture.is_diagonal:
         return Mixture(weights, means[:, kept], covariances[:, kept])
     return Mixture(weights, means[:, kept], covariances[:, kept[:, None], kept])
-
-
-def condition(mixture: Mixture, given: Columns, values: Array, target: Columns | None = None) -> ConditionalMixture:
-    """Mixture of the columns `target` (by default all others) for each row of `values` of the columns `given`.
-
-    Weights are p(k | x_g), means ``mu_t + Sigma_tg Sigma_gg^-1 (x_g - mu_g)``, covariances
-    ``Sigma_tt - Sigma_tg Sigma_gg^-1 Sigma_gt``. Values that are NaN are not observed; then each row has its own
-    covariances.
-    """
-    D = mixture.means.shape[1]
-    g = columns(given, D)
-    t = other_columns(g, D) if target is None else columns(target, D)
-    if np.intersect1d(g, t).size or len(np.unique(g)) < len(g):
-        raise InputError(f"given={g.tolist()} and target={t.tolist()} must not share or repeat columns.")
-    if not np.isnan(values).any():
-        return _condition(mixture, g, values, t)
-    return _condition_with_gaps(mixture, g, values, t)
-
-
-def impute(X: Array, mixture: Mixture) -> Imputation:
-    """Conditional mean of every gap given the row's observed columns, and its standard deviation.
-
-    A row with nothing observed takes the mixture's own mean.
-    """
-    filled, spread = X.copy(), np.zeros_like(X)
-    for observed, rows in patterns(X):
-        gaps = other_columns(observed, X.shape[1])
-        if not len(gaps):
-            continue
-        for span in _spans(len(rows), _CHUNK // mixture.means.size):
-            some = rows[span]
-            c = _condition(mixture, observed, X[np.ix_(some, observed)], gaps)
-            filled[np.ix_(some, gaps)] = conditional.mean(c)
-            spread[np.ix_(some, gaps)] = conditional.std(c)
-    return Imputation(filled, spread)
 
 
 def moments(mixture: Mixture) -> Gaussian:
@@ -190,8 +125,8 @@ def patterns(X: Array) -> Iterator[tuple[Indices, Indices]]:
         yield np.flatnonzero(~missing[row]), rows
 
 
-def _log_joint(X: Array, mixture: Mixture, whitening: Whitening) -> Array:
-    """`log_joint` of rows without gaps."""
+def log_joint_of_complete(X: Array, mixture: Mixture, whitening: Whitening) -> Array:
+    """`log_joint` of rows without gaps, given the components' whitening."""
     with np.errstate(divide="ignore"):
         constant = np.log(mixture.weights) - 0.5 * (whitening.log_det + X.shape[1] * LOG_2PI)
     return np.asarray(constant - 0.5 * squared_distances(X, mixture.means, whitening))
@@ -201,9 +136,9 @@ def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
     """(x - mu_k)' Sigma_k^-1 (x - mu_k), (n, K), as matrix products over blocks of rows and components."""
     K, D = means.shape
     out = np.empty((len(X), K))
-    n_rows = max(_ROWS, _CHUNK // max(1, means.size))
-    for rows in _spans(len(X), n_rows):
-        for some in _spans(K, _CHUNK // max(1, min(n_rows, len(X)) * D)):
+    n_rows = max(ROWS, CHUNK // max(1, means.size))
+    for rows in spans(len(X), n_rows):
+        for some in spans(K, CHUNK // max(1, min(n_rows, len(X)) * D)):
             E = X[rows] - means[some, None, :]
             U = whitening.matrix[some]
             Z = E * U[:, None, :] if whitening.is_diagonal else E @ U
@@ -211,44 +146,15 @@ def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
     return out
 
 
-def _spans(n: int, size: int) -> Iterator[slice]:
+def spans(n: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` that cover n items."""
     step = max(1, size)
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-def _posterior(log_joints: Array, weights: Array) -> Array:
+def posterior_weights(log_joints: Array, weights: Array) -> Array:
     """Normalised exp of each row; a row out of reach of every component falls back to the weights."""
     total = log_sum_exp(log_joints)[:, None]
     reached = np.isfinite(total)
     shares = np.exp(log_joints - np.where(reached, total, 0.0))
     return np.asarray(np.where(reached, shares, weights / weights.sum()))
-
-
-def _condition(mixture: Mixture, given: Indices, values: Array, target: Indices) -> ConditionalMixture:
-    """`condition` on values without gaps."""
-    weights, means, covariances = mixture
-    on_given = Mixture(weights, means[:, given], covariances)
-    if mixture.is_diagonal:
-        share = _posterior(_log_joint(values, on_given, whiten(covariances[:, given], diagonal=True)), weights)
-        fixed = np.repeat(means[None][..., target], len(values), axis=0)
-        return ConditionalMixture(share, fixed, covariances[:, target])
-    model = regression(covariances, given, target)
-    share = _posterior(_log_joint(values, on_given, model.whitening), weights)
-    shifted = np.empty((len(values), len(weights), len(target)))
-    for span in _spans(len(values), _CHUNK // mixture.means.size):
-        E = values[span] - on_given.means[:, None, :]
-        shifted[span] = (E @ model.gain.transpose(0, 2, 1)).transpose(1, 0, 2) + means[:, target]
-    return ConditionalMixture(share, shifted, model.covariance)
-
-
-def _condition_with_gaps(mixture: Mixture, given: Indices, values: Array, target: Indices) -> ConditionalMixture:
-    """`condition` on values with gaps: full covariances become those of each row's own pattern."""
-    n, K, T = len(values), len(mixture.weights), len(target)
-    shares, shifted = np.empty((n, K)), np.empty((n, K, T))
-    covariances = mixture.covariances[:, target] if mixture.is_diagonal else np.empty((n, K, T, T))
-    for observed, rows in patterns(values):
-        c = _condition(mixture, given[observed], values[np.ix_(rows, observed)], target)
-        shares[rows], shifted[rows] = c.weights, c.means
-        if not mixture.is_diagonal:
-            covariances[rows] = c.covariances
-    return ConditionalMixture(shares, shifted, covariances)

@@ -25,7 +25,7 @@ from everlearn.gaussian.mixture import Mixture, log_density, moments, responsibi
 
 # Two roots of the ridgeline equation nearer than this (in the logit of a) count as none.
 _RESOLUTION = 1e-9
-# The climb starts halfway between all pairs of at most so many components, and amid all triples of at most so many.
+# Add midpoints of all pairs as starts if K <= _PAIRS, and centroids of all triples if K <= _TRIPLES.
 _PAIRS, _TRIPLES = 40, 12
 _MAX_STEPS = 5000
 # In units of the local standard deviation: a converged step, a step short enough for Newton, one and the same mode.
@@ -64,11 +64,6 @@ def ridgeline(mixture: Mixture, a: Array) -> Array:
     pulls = np.einsum("kij,kj->ki", precisions, mixture.means - centre)
     total = np.tensordot(a, precisions, axes=1)
     return np.asarray(centre + _solve(total, a @ pulls))
-
-
-def elevation(mixture: Mixture, a: Array) -> Array:
-    """Log-density of the mixture on its ridgeline surface at rows `a` of the simplex, (n,)."""
-    return log_density(ridgeline(mixture, a), mixture)
 
 
 def pair_critical_points(mixture: Mixture, i: Indices, j: Indices) -> CriticalPoints:

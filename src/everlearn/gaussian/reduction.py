@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.errors import InputError
-from everlearn.gaussian.conditional import log_sum_exp
-from everlearn.gaussian.gaussian import LOG_2PI, Array, Indices, log_det, moment_match, safe_cholesky, whiten
+from everlearn.gaussian.gaussian import LOG_2PI, Indices, log_det, log_sum_exp, moment_match, safe_cholesky, whiten
 from everlearn.gaussian.kernels import reduction as kernels
 from everlearn.gaussian.mixture import Mixture, squared_distances
+from everlearn.typing import Array
 
 
 class Greedy(NamedTuple):
@@ -46,17 +46,41 @@ class Reduction(NamedTuple):
     labels: Indices  # (K,)
     distance: float  # d(f, g), in nats
     squared_error: float  # integral of (f - g)^2, as a share of the integral of f^2
+    is_refined: bool  # False: refinement would have raised the squared error, and was left out
+
+
+class Hierarchy(NamedTuple):
+    """The tree of greedy reductions, from all K components to one."""
+
+    mixture: Mixture  # the leaves
+    linkage: Array  # (K - 1, 4): two clusters, height, leaves, as SciPy's `dendrogram` takes them
+    costs: Array  # (K - 1,): what each merge costs, in nats
+
+    def cut(self, n_components: int) -> tuple[Mixture, Indices]:
+        """The mixture of the tree with `n_components`, and which of them each leaf belongs to."""
+        K = len(self.mixture.weights)
+        if not 1 <= n_components <= K:
+            raise InputError(f"n_components must be from 1 to {K}, the number of leaves; got {n_components!r}.")
+        clusters = np.arange(K)
+        for t, (a, b) in enumerate(self.linkage[: K - n_components, :2]):
+            clusters[(clusters == a) | (clusters == b)] = K + t
+        labels = np.unique(clusters, return_inverse=True)[1]
+        return _refit(self.mixture, labels, n_components), labels
 
 
 def reduce(mixture: Mixture, n_components: int) -> Reduction:
-    """Reduce a mixture to `n_components`: greedily, then refined; of the two the one with the smaller squared error."""
+    """Reduce a mixture to `n_components`: greedily, then refined; of the two the one with the smaller squared error.
+
+    Refinement lowers d(f, g), which bounds the Kullback-Leibler divergence, and may raise the squared error all the
+    same; `is_refined` says which of the two is returned.
+    """
     greedy = reduce_greedy(*mixture, n_components=n_components)
     start = Mixture(*greedy[:3])
     refined = refine(mixture, start, greedy.labels)
     errors = [squared_error(mixture, g, relative=True) for g in (start, refined.mixture)]
     if errors[0] < errors[1]:
-        return Reduction(start, greedy.labels, distance(mixture, start), errors[0])
-    return Reduction(refined.mixture, refined.labels, float(refined.distances[-1]), errors[1])
+        return Reduction(start, greedy.labels, distance(mixture, start), errors[0], is_refined=False)
+    return Reduction(refined.mixture, refined.labels, float(refined.distances[-1]), errors[1], is_refined=True)
 
 
 def reduce_greedy(
@@ -92,17 +116,49 @@ def reduce_greedy(
     max_components : int, optional
         but go on, whatever it costs, while there are more components than this.
     """
+    scale = _column_scale(covariances)
+    limit = len(weights) if max_components is None else max_components
+    stop = kernels.Stop(max(int(n_components), 1), float(max_cost), int(limit))
+    components, labels, _ = _merge_greedily(weights, means, covariances, scale, stop)
+    kept, labels = np.unique(labels, return_inverse=True)
+    w, m, S, _ = (array[kept] for array in components)
+    merged = S * scale * scale[:, None] if covariances.ndim == 3 else S[:, 0] * scale * scale
+    return Greedy(w, m * scale, merged, labels)
+
+
+def hierarchy(mixture: Mixture) -> Hierarchy:
+    """Merge the cheapest pair of components, by moment matching, until one is left.
+
+    The height of a node is the sum of the costs up to it: an upper bound of the Kullback-Leibler divergence from the
+    mixture to its reduction there, in nats. The weights are taken as shares of one.
+    """
+    f = mixture._replace(weights=mixture.weights / mixture.weights.sum())
+    K = len(f.weights)
+    stop = kernels.Stop(1, np.inf, K)
+    _, _, history = _merge_greedily(*f, _column_scale(f.covariances), stop)
+    linkage = np.empty((K - 1, 4))
+    names, sizes = np.arange(K), np.ones(K)
+    for t, (i, j) in enumerate(zip(history.first, history.second, strict=True)):
+        sizes[i] += sizes[j]
+        linkage[t] = min(names[i], names[j]), max(names[i], names[j]), history.cost[: t + 1].sum(), sizes[i]
+        names[i] = K + t
+    return Hierarchy(f, linkage, history.cost)
+
+
+def _merge_greedily(
+    weights: Array, means: Array, covariances: Array, scale: Array, stop: kernels.Stop
+) -> tuple[kernels.Components, Indices, kernels.History]:
+    """Components after greedy merging in units of `scale`, the slot that each went into, and the merges."""
     if not (np.all(weights > 0.0) and np.all(np.isfinite(weights))):
         raise InputError("weights must be positive and finite; drop the components that have no weight.")
-    scale = _column_scale(covariances)
-    w, (m, S) = weights.copy(), _scaled(means, covariances, scale)
+    m, S = _scaled(means, covariances, scale)
     S, factors, log_dets = _factorised(S)
-    labels = np.arange(len(w))
-    limit = len(w) if max_components is None else max_components
-    kernels.merge_greedily(w, m, S, log_dets, factors, max(n_components, 1), max_cost, limit, labels)
-    kept, labels = np.unique(labels, return_inverse=True)
-    merged = S[kept] * scale * scale[:, None] if covariances.ndim == 3 else S[kept, 0] * scale * scale
-    return Greedy(w[kept], m[kept] * scale, merged, labels)
+    components = kernels.Components(weights.copy(), m, S, log_dets)
+    n = len(weights)
+    labels, slots = np.arange(n), np.zeros((2, max(n - 1, 0)), dtype=np.intp)
+    history = kernels.History(slots[0], slots[1], np.zeros(max(n - 1, 0)))
+    merges = kernels.merge_greedily(components, factors, stop, labels, history)
+    return components, labels, kernels.History(*(array[:merges] for array in history))
 
 
 def refine(mixture: Mixture, reduced: Mixture, labels: Indices | None = None, *, max_sweeps: int = 100) -> Refined:

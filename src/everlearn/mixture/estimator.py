@@ -674,7 +674,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """
         self._check_started()
         rows = self._check_X(X)
-        filled, std = mixtures.impute(rows, ask.whole_mixture(self._look()))
+        filled, std = conditional.impute(rows, ask.whole_mixture(self._look()))
         return (filled, std) if return_std else filled
 
     def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
@@ -700,7 +700,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
     def _conditional(self, rows: Array, columns: Indices) -> conditional.ConditionalMixture:
         others = np.setdiff1d(np.arange(self.n_features_in_), columns)
-        return mixtures.condition(ask.whole_mixture(self._look()), others, rows[:, others], columns)
+        return conditional.condition(ask.whole_mixture(self._look()), others, rows[:, others], columns)
 
     def _part_rows(self, targets: int) -> int:
         """Rows whose conditional mixtures fill about 16 MiB."""

@@ -19,6 +19,7 @@ from everlearn.gaussian import reduction
 from everlearn.gaussian.gaussian import moment_match
 from everlearn.gaussian.mixture import Mixture, log_density, variances
 from everlearn.gaussian.modes import Modes
+from everlearn.gaussian.reduction import Hierarchy
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
@@ -86,6 +87,39 @@ def reduce(mixture: Any, n_components: int) -> Any:
     from everlearn.figmn.sklearn_conversion import fitted_sklearn
 
     return fitted_sklearn(f, "diag" if f.is_diagonal else "full")
+
+
+def hierarchy(mixture: Any) -> Hierarchy:
+    """Tree of reductions of a mixture: the cheapest pair of components is merged until one is left.
+
+    The hierarchy of Goldberger and Roweis, with Runnalls' bound as the cost of a merge.
+
+    Parameters
+    ----------
+    mixture : IncrementalGaussianMixture, GaussianMixture or Mixture
+        It does not change.
+
+    Returns
+    -------
+    Hierarchy
+        `linkage` of shape (n_components - 1, 4), as `scipy.cluster.hierarchy.dendrogram` takes it: two clusters, the
+        height, and the number of leaves of each merge. The height bounds the Kullback-Leibler divergence from the
+        mixture to its reduction there, in nats. `cut(n)` gives the mixture of n components, and the one that each leaf
+        belongs to; `costs` are those of each merge.
+
+    Examples
+    --------
+    >>> import everlearn
+    >>> from everlearn.gaussian.mixture import Mixture
+    >>> import numpy as np
+    >>> means = np.array([[0.0], [0.5], [9.0]])
+    >>> tree = everlearn.hierarchy(Mixture(np.ones(3) / 3, means, np.ones((3, 1, 1))))
+    >>> tree.linkage[:, [0, 1, 3]].astype(int).tolist()
+    [[0, 1, 2], [2, 3, 3]]
+    >>> tree.cut(2)[1].tolist()
+    [1, 1, 0]
+    """
+    return reduction.hierarchy(mixture_of(mixture))
 
 
 def modes(mixture: Any) -> Modes:

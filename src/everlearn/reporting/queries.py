@@ -12,7 +12,7 @@ from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.errors import InputError
 from everlearn.figmn.fast_incremental import FIGMN
-from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.ppca.base import PPCABase
@@ -104,7 +104,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
         row = np.full((1, model.n_features_in_), np.nan)
         row[0, known] = values
         return model.condition(row, target=columns)
-    answer = mixtures.condition(mixture_of(model), known, values[None], columns)
+    answer = conditional.condition(mixture_of(model), known, values[None], columns)
     return Conditional(answer, np.ones(len(columns)), list(target))
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import naive
 from everlearn.gaussian.kernels import reduction
+from everlearn.gaussian.kernels.reduction import Components
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -21,11 +22,11 @@ def random_pair(rng, D):
 def test_cost_is_runnalls_and_the_bound_is_below_it(seed, D):
     weights, means, S = random_pair(np.random.default_rng(seed), D)
     log_dets, L = np.linalg.slogdet(S)[1], np.empty((D, D))
-    cost = reduction.pair_cost(weights, means, S, log_dets, 0, 1, L)
+    cost = reduction.pair_cost(Components(weights, means, S, log_dets), 0, 1, L)
     expected = naive.runnalls_cost(weights, means, S, 0, 1)
     np.testing.assert_allclose(cost, expected, rtol=1e-7, atol=1e-8 * weights.sum())
     for i, j in ((0, 1), (1, 0)) if D > 1 else ():
-        bound = reduction.pair_bound(weights, means, S, log_dets, i, j, np.linalg.cholesky(S[i]))
+        bound = reduction.pair_bound(Components(weights, means, S, log_dets), i, j, np.linalg.cholesky(S[i]))
         assert 0 <= bound <= cost + 1e-9 * weights.sum() * max(1, cost)
 
 
@@ -34,8 +35,8 @@ def test_bound_is_tight_for_components_of_one_shape():
     weights, means, S = random_pair(rng, 4)
     S[1] = S[0]
     log_dets, L = np.linalg.slogdet(S)[1], np.empty((4, 4))
-    bound = reduction.pair_bound(weights, means, S, log_dets, 0, 1, np.linalg.cholesky(S[0]))
-    np.testing.assert_allclose(bound, reduction.pair_cost(weights, means, S, log_dets, 0, 1, L), rtol=1e-6)
+    bound = reduction.pair_bound(Components(weights, means, S, log_dets), 0, 1, np.linalg.cholesky(S[0]))
+    np.testing.assert_allclose(bound, reduction.pair_cost(Components(weights, means, S, log_dets), 0, 1, L), rtol=1e-6)
 
 
 @given(seeds, st.integers(1, 5))
@@ -43,7 +44,7 @@ def test_diagonal_cost_is_that_of_the_variances(seed, D):
     weights, means, S = random_pair(np.random.default_rng(seed), D)
     variances = np.einsum("kii->ki", S)[:, None, :].copy()
     log_dets = np.log(variances).sum(axis=(1, 2))
-    cost = reduction.pair_cost(weights, means, variances, log_dets, 0, 1, np.empty((D, D)))
+    cost = reduction.pair_cost(Components(weights, means, variances, log_dets), 0, 1, np.empty((D, D)))
     expected = sum(naive.runnalls_cost(weights, means[:, [d]], S[:, d : d + 1, d : d + 1], 0, 1) for d in range(D))
     np.testing.assert_allclose(cost, expected, rtol=1e-7, atol=1e-8 * weights.sum())
 
@@ -54,7 +55,7 @@ def test_merged_pair_is_the_moment_match(seed, D):
     mean, covariance = naive.moment_match(weights, means, S)
     w, m, C = weights.copy(), means.copy(), S.copy()
     L = np.zeros((D, D))
-    log_det = reduction.merge_pair(w, m, C, 0, 1, L)
+    log_det = reduction.merge_pair(Components(w, m, C, np.linalg.slogdet(C)[1]), 0, 1, L)
     assert w[0] == weights.sum()
     np.testing.assert_allclose(m[0], mean, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(C[0], covariance, rtol=1e-9, atol=1e-9)

@@ -1,64 +1,110 @@
 """Greedy merging of mixture components, best pair first, with lower bounds in place of costs that never matter.
 
-Diagonal covariances have the shape (K, 1, D). `costs` and `exact` are (K, K): a cost or a lower bound of it, and which.
-A component k is alive while `labels[k] == k`; with itself and with the dead it costs infinity.
+A component k is left while `labels[k] == k`; with itself and with those that were merged away it costs infinity.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.linalg.compile import kernel
 from everlearn.linalg.dense import solve_lower, solve_lower_transposed
+from everlearn.typing import Array
 
 # A bound is lowered by this share, so that rounding cannot lift it above the cost.
 SLACK = 1e-9
 EPSILON = np.finfo(np.float64).eps
 
 
+class Components(NamedTuple):
+    """Components that are merged in place."""
+
+    weights: Array  # (K,)
+    means: Array  # (K, D)
+    covariances: Array  # (K, D, D), or (K, 1, D) when diagonal
+    log_dets: Array  # (K,)
+
+
+class Costs(NamedTuple):
+    """Table of the costs of all pairs, and the cheapest partner of each component."""
+
+    costs: Array  # (K, K): a cost, or a lower bound of it
+    exact: NDArray[np.bool_]  # (K, K): which of the two
+    lowest: Array  # (K,)
+    nearest: NDArray[np.intp]  # (K,)
+
+
+class Stop(NamedTuple):
+    """When to stop: at `n_components`, or at the first cost above `max_cost` with at most `limit` components left."""
+
+    n_components: int
+    max_cost: float
+    limit: int
+
+
+class History(NamedTuple):
+    """The merges in their order."""
+
+    first: NDArray[np.intp]  # (K - 1,): slot that a merge went into
+    second: NDArray[np.intp]  # (K - 1,): slot that became empty
+    cost: Array  # (K - 1,)
+
+
 @kernel
-def merge_greedily(weights, means, covariances, log_dets, factors, n_components, max_cost, limit, labels):
-    """Merge the cheapest pairs in place; `labels` becomes the slot that each component went into."""
-    n = weights.shape[0]
-    D = means.shape[1]
-    costs, exact = np.full((n, n), np.inf), np.zeros((n, n), np.bool_)
-    lowest, nearest = np.empty(n), np.zeros(n, np.intp)
+def merge_greedily(components, factors, stop, labels, history):
+    """Merge the cheapest pairs in place; returns how many merges there were.
+
+    `labels` becomes the slot that each component went into, `history` is filled; `factors` are Cholesky factors.
+    """
+    n = components.weights.shape[0]
+    D = components.means.shape[1]
+    table = Costs(np.full((n, n), np.inf), np.zeros((n, n), np.bool_), np.empty(n), np.zeros(n, np.intp))
     L = np.empty((D, D))
-    fill_costs(weights, means, covariances, log_dets, factors, costs, exact)
+    fill_costs(components, factors, table)
     for k in range(n):
-        find_nearest(k, costs, lowest, nearest)
-    for left in range(n, n_components, -1):
-        free = left <= limit
-        i = cheapest(weights, means, covariances, log_dets, costs, exact, lowest, nearest, L, free, max_cost)
-        j = nearest[i]
-        if free and costs[i, j] > max_cost:
+        find_nearest(k, table)
+    merges = 0
+    for left in range(n, stop.n_components, -1):
+        free = left <= stop.limit
+        i = cheapest(components, table, L, free, stop.max_cost)
+        j = table.nearest[i]
+        cost = table.costs[i, j]
+        if free and cost > stop.max_cost:
             break
         i, j = min(i, j), max(i, j)
-        log_dets[i] = merge_pair(weights, means, covariances, i, j, L)
-        lowest[j] = np.inf
+        history.first[merges], history.second[merges], history.cost[merges] = i, j, cost
+        merges += 1
+        components.log_dets[i] = merge_pair(components, i, j, L)
+        table.lowest[j] = np.inf
         for k in range(n):
-            costs[j, k] = costs[k, j] = np.inf
+            table.costs[j, k] = table.costs[k, j] = np.inf
             labels[k] = i if labels[k] == j else labels[k]
         for k in range(n):
             if labels[k] == k and k != i:
-                set_cost(weights, means, covariances, log_dets, i, k, L, costs, exact)
-        update_nearest(i, j, labels, costs, lowest, nearest)
+                set_cost(components, i, k, L, table)
+        update_nearest(i, j, labels, table)
+    return merges
 
 
 @kernel
-def fill_costs(weights, means, covariances, log_dets, factors, costs, exact):
+def fill_costs(components, factors, table):
     """Costs of all pairs (diagonal), or their bounds seen from the heavier component of each."""
+    weights = components.weights
     n = weights.shape[0]
     for i in range(n):
         for j in range(n):
             if i != j and (weights[i] > weights[j] or (weights[i] == weights[j] and i < j)):
-                set_cost(weights, means, covariances, log_dets, i, j, factors[i], costs, exact)
+                set_cost(components, i, j, factors[i], table)
 
 
 @kernel
-def cheapest(weights, means, covariances, log_dets, costs, exact, lowest, nearest, L, free, max_cost):
+def cheapest(components, table, L, free, max_cost):
     """A component of the pair with the least cost; above `max_cost` a bound is enough where merging is `free` to end.
 
     `L` is scratch.
     """
+    costs, exact, lowest, nearest = table.costs, table.exact, table.lowest, table.nearest
     while True:
         i = 0
         for k in range(lowest.shape[0]):
@@ -67,56 +113,55 @@ def cheapest(weights, means, covariances, log_dets, costs, exact, lowest, neares
         j = nearest[i]
         if exact[i, j] or (free and costs[i, j] > max_cost):
             return i
-        cost = pair_cost(weights, means, covariances, log_dets, i, j, L)
+        cost = pair_cost(components, i, j, L)
         if cost > costs[i, j]:
             costs[i, j] = costs[j, i] = cost
         exact[i, j] = exact[j, i] = True
-        find_nearest(i, costs, lowest, nearest)
+        find_nearest(i, table)
         if nearest[j] == i:
-            find_nearest(j, costs, lowest, nearest)
+            find_nearest(j, table)
 
 
 @kernel
-def find_nearest(i, costs, lowest, nearest):
+def find_nearest(i, table):
     """The cheapest partner of i."""
-    row = costs[i]
+    row = table.costs[i]
     best = 0
     for k in range(row.shape[0]):
         if row[k] < row[best]:
             best = k
-    nearest[i] = best
-    lowest[i] = row[best]
+    table.nearest[i] = best
+    table.lowest[i] = row[best]
 
 
 @kernel
-def update_nearest(i, j, labels, costs, lowest, nearest):
+def update_nearest(i, j, labels, table):
     """Cheapest partners after j went into i."""
-    find_nearest(i, costs, lowest, nearest)
+    costs, lowest, nearest = table.costs, table.lowest, table.nearest
+    find_nearest(i, table)
     for k in range(labels.shape[0]):
         if labels[k] != k or k == i:
             continue
         if nearest[k] == i or nearest[k] == j:
-            find_nearest(k, costs, lowest, nearest)
+            find_nearest(k, table)
         elif costs[k, i] < lowest[k]:
             lowest[k] = costs[k, i]
             nearest[k] = i
 
 
 @kernel
-def set_cost(weights, means, covariances, log_dets, i, j, L, costs, exact):
+def set_cost(components, i, j, L, table):
     """Cost of merging i and j when it is cheap (diagonal), else a bound; L is the Cholesky factor of i."""
-    diagonal = covariances.shape[1] == 1
-    if diagonal:
-        cost = pair_cost(weights, means, covariances, log_dets, i, j, L)
-    else:
-        cost = pair_bound(weights, means, covariances, log_dets, i, j, L)
-    costs[i, j] = costs[j, i] = cost
-    exact[i, j] = exact[j, i] = diagonal
+    diagonal = components.covariances.shape[1] == 1
+    cost = pair_cost(components, i, j, L) if diagonal else pair_bound(components, i, j, L)
+    table.costs[i, j] = table.costs[j, i] = cost
+    table.exact[i, j] = table.exact[j, i] = diagonal
 
 
 @kernel
-def pair_cost(weights, means, covariances, log_dets, i, j, L):
+def pair_cost(components, i, j, L):
     """Runnalls' cost of merging i and j, ((w_i + w_j) ln|S_ij| - w_i ln|S_i| - w_j ln|S_j|) / 2; L is scratch."""
+    weights, means, covariances, log_dets = components
     p = weights[i] / (weights[i] + weights[j])
     merged = pair_log_det(means[i], means[j], covariances[i], covariances[j], p, L)
     cost = 0.5 * (weights[i] * (merged - log_dets[i]) + weights[j] * (merged - log_dets[j]))
@@ -162,13 +207,14 @@ def factorise(L):
 
 
 @kernel
-def pair_bound(weights, means, covariances, log_dets, i, j, L):
+def pair_bound(components, i, j, L):
     """Lower bound of the cost of merging i and j; L is the Cholesky factor of i.
 
     With A = p S_i + q S_j and d the difference of means, ln|S_ij| = ln|A| + ln(1 + p q d'A^-1 d). Minkowski's
     inequality gives |A|^(1/D) >= p |S_i|^(1/D) + q |S_j|^(1/D), and Cauchy's d'A^-1 d >= (u'd)^2 / (u'A u), here at
     u = S_i^-1 d.
     """
+    weights, means, covariances, log_dets = components
     D = means.shape[1]
     w = weights[i] + weights[j]
     p, q = weights[i] / w, weights[j] / w
@@ -196,8 +242,9 @@ def pair_bound(weights, means, covariances, log_dets, i, j, L):
 
 
 @kernel
-def merge_pair(weights, means, covariances, i, j, L):
+def merge_pair(components, i, j, L):
     """Moment match of i and j into slot i; returns its log-determinant, and its Cholesky factor in L."""
+    weights, means, covariances, _ = components
     p = weights[i] / (weights[i] + weights[j])
     q = 1.0 - p
     log_det = pair_log_det(means[i], means[j], covariances[i], covariances[j], p, L)
