@@ -5,12 +5,13 @@ import pytest
 from scipy.stats import multivariate_t
 
 from everlearn.mixture.keep.evidence import common_shape, evidence
+from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.rows import offer_row, uniform
 from everlearn.mixture.learn import empty_reservoir
-from everlearn.mixture.state import Shape
+from everlearn.mixture.state import Settings, Shape
 from naive import structure as naive
 
 
@@ -29,7 +30,7 @@ def test_responsibilities(case):
     found = R.copy()
     moments = kernels.moments_of(rows, R)
     kernels.expect(rows, kernels.gaussians_of(moments, shape), found, np.empty(40), 0, 40)
-    np.testing.assert_allclose(found, naive.responsibilities(rows.Z, R, *shape), atol=1e-9)
+    np.testing.assert_allclose(found, naive.responsibilities(rows.Z, R, *shape[:3]), atol=1e-9)
 
 
 def test_leave_one_out_by_leaving_out(case):
@@ -38,8 +39,8 @@ def test_leave_one_out_by_leaving_out(case):
     for ridge, tolerance in ((0.0, 1e-9), (1e-3, 1e-3)):
         prior = shape._replace(ridge=np.full(len(shape.ridge), ridge))
         moments, out = kernels.moments_of(rows, R), np.empty(40)
-        kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, prior), prior.tau, out, 0)
-        np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior), atol=tolerance)
+        kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, prior), prior, out, 0)
+        np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior[:3]), atol=tolerance)
 
 
 def test_weight_of_two_leaves_out_one_of_two_rows(case):
@@ -49,7 +50,7 @@ def test_weight_of_two_leaves_out_one_of_two_rows(case):
     found = []
     for some, S in ((double, R), (copies, np.repeat(R, 2, axis=0))):
         moments, out = kernels.moments_of(some, S), np.empty(len(S))
-        kernels.leave_one_out(some, S, moments, kernels.gaussians_of(moments, shape), shape.tau, out, 0)
+        kernels.leave_one_out(some, S, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
         found.append(out)
     np.testing.assert_allclose(found[0], found[1][::2], rtol=1e-9)
 
@@ -89,15 +90,16 @@ def test_common_shape_is_the_geometric_mean_of_what_commutes():
     Z = np.concatenate([rng.normal(size=(4000, 2)) * [1.0, 4.0], rng.normal(size=(4000, 2)) * [4.0, 1.0]])
     R = np.repeat(np.eye(2), 4000, axis=0)
     rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf))
-    found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0)
+    found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0, False)
     np.testing.assert_allclose(found.matrix, 4.0 * np.eye(2), atol=0.25)
 
 
 def test_reservoir_keeps_the_rows_of_highest_priority():
     rng = np.random.default_rng(0)
     weights, sample = rng.uniform(0.1, 5.0, 500), empty_reservoir(50, 1)
+    rule = Settings(np.zeros(2), 0.1, 7, 0, 5, 200, False, fading_of(1.0, 200))
     for t, w in enumerate(weights):
-        offer_row(np.array([float(t)]), w, sample, 7)
+        offer_row(np.array([float(t)]), w, sample, rule)
     priorities = np.array([w / uniform(7, t) for t, w in enumerate(weights)])
     kept = np.sort(sample.rows[:, 0]).astype(int)
     np.testing.assert_array_equal(kept, np.sort(np.argsort(-priorities)[:50]))

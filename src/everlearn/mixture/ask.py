@@ -96,7 +96,7 @@ def _looked(state: State, working: Model | None, settings: Settings) -> Look:
 def components_mixture(look: Look) -> Mixture:
     """The components in the units of the data: weights, means, covariances."""
     if "components" not in look.cache:
-        look.cache["components"] = _in_units(mixture_of(refreshed(look.model)), look.frame)
+        look.cache["components"] = _in_units(mixture_of(refreshed(look.model)), look)
     return look.cache["components"]  # type: ignore[no-any-return]
 
 
@@ -105,7 +105,7 @@ def whole_mixture(look: Look) -> Mixture:
     if "whole" not in look.cache:
         own, (components, shape, world, _, _) = components_mixture(look), look.model
         broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
-        behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look.frame)
+        behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look)
         weights = np.append(own.weights * components.mass[: components.size[0]].sum(), BACKGROUND_ROWS)
         parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
         look.cache["whole"] = Mixture(weights / weights.sum(), *parts)
@@ -113,9 +113,12 @@ def whole_mixture(look: Look) -> Mixture:
     return look.cache["whole"]  # type: ignore[no-any-return]
 
 
-def _in_units(mixture: Mixture, frame: Frame) -> Mixture:
-    scale = 1.0 / frame.inverse
-    covariances = mixture.covariances * scale * scale[:, None]
+def _in_units(mixture: Mixture, look: Look) -> Mixture:
+    frame, scale = look.frame, 1.0 / look.frame.inverse
+    if look.model.shape.diagonal:
+        covariances = mixture.covariances.diagonal(axis1=1, axis2=2) * scale**2
+    else:
+        covariances = mixture.covariances * scale * scale[:, None]
     return Mixture(mixture.weights, mixture.means * scale + frame.centre, covariances)
 
 

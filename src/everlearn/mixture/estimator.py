@@ -24,6 +24,7 @@ from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
+from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
@@ -91,8 +92,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     means_ : ndarray of shape (n_components_, n_features)
         Means of the components.
     covariances_ : ndarray of shape (n_components_, n_features, n_features)
-        Covariances of the components.
-    precisions_ : ndarray of shape (n_components_, n_features, n_features)
+        Covariances of the components; with covariance_type="diag" variances, of shape (n_components_, n_features).
+    precisions_ : ndarray of the same shape
         Inverses of the covariances.
     n_components_ : int
         Number of components.
@@ -230,7 +231,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """
         from everlearn.figmn.sklearn_conversion import fitted_sklearn
 
-        new = fitted_sklearn(ask.whole_mixture(self._look()), "full")
+        new = fitted_sklearn(ask.whole_mixture(self._look()), self.covariance_type)
         if hasattr(self, "feature_names_in_"):
             new.feature_names_in_ = self.feature_names_in_.copy()
         new.random_state = self.random_state
@@ -330,6 +331,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             fixed=int(self.n_components or 0),
             most=most if self.max_components == "auto" else int(self.max_components),
             warmup=warmup,
+            diagonal=self.covariance_type == "diag",
             fading=fading_of(1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting), warmup),
         )
         detector = check(self.change_detector or PageHinkley(), "change_detector")
@@ -521,8 +523,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
 
     def _n_parameters(self) -> float:
-        D = self.n_features_in_
-        return self.n_components_ * (D + 0.5 * D * (D + 1)) + self.n_components_ - 1
+        each = n_parameters(self.n_features_in_, self.covariance_type == "diag")
+        return self.n_components_ * each + self.n_components_ - 1
 
     def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
         """Draw rows from the components.
@@ -752,8 +754,9 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     @property
     def precisions_(self) -> Array:
         """Inverses of the covariances."""
-        matrix = mixtures.whitenings(ask.components_mixture(self._look())).matrix
-        return matrix @ matrix.transpose(0, 2, 1)
+        whitening = mixtures.whitenings(ask.components_mixture(self._look()))
+        matrix = whitening.matrix
+        return matrix**2 if whitening.is_diagonal else matrix @ matrix.transpose(0, 2, 1)
 
     @property
     def n_components_(self) -> int:

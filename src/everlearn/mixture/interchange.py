@@ -54,7 +54,7 @@ def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> S
     rng = np.random.default_rng(0)
     Z, _ = mixtures.sample(inside, max(size, 100), rng)
     world = world_of_rows(Z, np.ones(len(Z)), 1.0)
-    shape = Shape(world.typical, np.zeros(len(mean)), TAU)
+    shape = Shape(world.typical, np.zeros(len(mean)), TAU, settings.diagonal)
     K = len(mixture.weights)
     room = carry.room_for(K, settings)
     model = Model(carry.components_of(_stock(inside, n), n, shape, room), shape, world, 1.0, K)

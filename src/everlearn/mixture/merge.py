@@ -183,7 +183,7 @@ def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, jo
     shape = _mean_shape([part.state for part in parts], totals / totals.sum(), frame)
     limit = settings.fixed or settings.most
     # The likelihood ratio of two samples of one Gaussian is p / 2 on average for p parameters: twice that is chance.
-    chance = n_parameters(len(frame.centre)) if join and not settings.fixed else 0.0
+    chance = n_parameters(len(frame.centre), settings.diagonal) if join and not settings.fixed else 0.0
     stocks: list[Stock] = []
     for part in parts:
         own = _in_frame(part, frame)
@@ -205,7 +205,7 @@ def _mean_shape(states: Sequence[State], share: Array, frame: Frame) -> Shape:
         matrix += s * shape.matrix * ratio * ratio[:, None]
         ridge += s * shape.ridge * ratio**2
         tau += s * shape.tau
-    return Shape(matrix, ridge, float(tau))
+    return Shape(matrix, ridge, float(tau), states[0].model.shape.diagonal)
 
 
 def _in_frame(part: Part, frame: Frame) -> Stock:

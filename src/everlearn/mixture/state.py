@@ -47,6 +47,7 @@ class Shape(NamedTuple):
     matrix: Annotated[Array, "D D"]  # the common shape C
     ridge: Annotated[Array, "nonnegative D"]  # variance added to every covariance
     tau: float  # rows that the common shape counts for
+    diagonal: bool = False  # whether covariances have no elements off their diagonal
 
 
 class Background(NamedTuple):
@@ -133,6 +134,7 @@ class Settings(NamedTuple):
     fixed: int  # number of components asked for; 0: found
     most: int  # most components
     warmup: int  # rows of the first search
+    diagonal: bool  # whether covariances have no elements off their diagonal
     fading: Fading
 
 

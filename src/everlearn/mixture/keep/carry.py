@@ -116,7 +116,7 @@ def carry(stock: Stock, old: Stock, Z: Array, weights: Array, start: Array, fit:
         if rest.sum() > 1e-3 * stock.counts[k]:
             parts.append(_stock_of_rows(Z, rest, ratio))
         total = sum_of(Stock(*(np.concatenate(values) for values in zip(*parts, strict=True))))
-        if total.counts[0] > 1.2 * stock.counts[k] and _agree(fit.moments, k, total, fit.shape.ridge):
+        if total.counts[0] > 1.2 * stock.counts[k] and _agree(fit.moments, k, total, fit.shape):
             mass[k], count[k], means[k], scatter[k] = (values[0] for values in total)
     return Stock(mass, count, means, scatter)
 
@@ -139,13 +139,16 @@ def sum_of(parts: Stock) -> Stock:
     return Stock(np.array([mass]), np.array([count]), mean[None], scatter[None])
 
 
-def _agree(sample: Moments, k: int, total: Stock, ridge: Array) -> bool:
+def _agree(sample: Moments, k: int, total: Stock, shape: Shape) -> bool:
     """Whether the sampled rows of component k may come from a Gaussian with the moments of all."""
+    ridge, diagonal = shape.ridge, shape.diagonal
     D = len(ridge)
     own = sample.scatters[k] / max(sample.counts[k], 1.0) + np.diag(ridge)
     all_rows = total.scatter[0] / total.counts[0] + np.diag(ridge)
+    if diagonal:
+        own, all_rows = np.diag(np.diag(own)), np.diag(np.diag(all_rows))
     F = np.empty((D, D))
     log_det = invert_factor(all_rows, F)
     d = F @ (sample.means[k] - total.means[0])
     divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)
-    return bool(sample.counts[k] * divergence <= n_parameters(D) + CHANCE)
+    return bool(sample.counts[k] * divergence <= n_parameters(D, diagonal) + CHANCE)

@@ -33,12 +33,12 @@ class Fit(NamedTuple):
         return len(self.moments.counts)
 
 
-def n_parameters(D: int) -> float:
+def n_parameters(D: int, diagonal: bool) -> float:
     """Free numbers of a Gaussian in D columns."""
-    return D + 0.5 * D * (D + 1)
+    return 2.0 * D if diagonal else D + 0.5 * D * (D + 1)
 
 
-def price(D: int) -> float:
+def price(D: int, diagonal: bool) -> float:
     """Nats that a component must gain in leave-one-out likelihood to be kept.
 
     Leave-one-out with fixed responsibilities pays for means and covariances but not for the freedom to choose the
@@ -46,11 +46,11 @@ def price(D: int) -> float:
     parameters p and whose standard deviation with its root; hardly with the number of rows. The constants put the
     price above its 99th percentile (benchmarks/mixture_price.py).
     """
-    p = n_parameters(D)
+    p = n_parameters(D, diagonal)
     return PRICE[0] + PRICE[1] * math.sqrt(p) + PRICE[2] * p
 
 
-def common_shape(moments: Moments, world: World, ridge: Array, tau: float) -> Shape:
+def common_shape(moments: Moments, world: World, ridge: Array, tau: float, diagonal: bool) -> Shape:
     """Log-Euclidean mean of the covariances, weighted by counts: ``exp(sum_k w_k log Sigma_k)``.
 
     A pooled covariance would swamp directions in which single components are thin. One row of the shape of all rows
@@ -59,7 +59,9 @@ def common_shape(moments: Moments, world: World, ridge: Array, tau: float) -> Sh
     spare = np.maximum(moments.counts - 1.0, 0.0)
     pooled = (moments.scatters.sum(axis=0) + world.typical) / (spare.sum() + 1.0)
     if len(spare) == 1:
-        return Shape(pooled, ridge, tau)
+        return Shape(pooled, ridge, tau, diagonal)
+    if diagonal:
+        return Shape(_diagonal_shape(moments, pooled, ridge), ridge, tau, True)
     weights = (spare + 1e-9) / (spare + 1e-9).sum()
     d = np.sqrt(np.diag(pooled) + ridge)
     each = (moments.scatters + pooled) / np.maximum(moments.counts, 1.0)[:, None, None]
@@ -72,10 +74,17 @@ def common_shape(moments: Moments, world: World, ridge: Array, tau: float) -> Sh
     return Shape(np.ascontiguousarray(mean), ridge, tau)
 
 
+def _diagonal_shape(moments: Moments, pooled: Array, ridge: Array) -> Array:
+    """Geometric mean of the variances, weighted by counts, as a diagonal matrix."""
+    spare = np.maximum(moments.counts - 1.0, 0.0) + 1e-9
+    variances = np.diagonal(moments.scatters + pooled, axis1=1, axis2=2) / np.maximum(moments.counts, 1.0)[:, None]
+    return np.diag(np.exp(spare / spare.sum() @ np.log(np.maximum(variances + ridge, 1e-300))))
+
+
 def loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> float:
     """Leave-one-out log-likelihood of all rows, given R."""
     out = np.empty(len(rows.Z))
-    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape.tau, out, 0)
+    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
     return float(rows.weights @ out)
 
 

@@ -61,7 +61,7 @@ def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: S
     """The search on given rows; its random starts follow from the seed and the row of the stream."""
     rows = Rows(Z, weights, background_of(Z, world.background))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1]))
+    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal))
 
 
 def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
@@ -132,7 +132,7 @@ def _expect(rows: Rows, moments: Moments, shape: Shape, R: Array) -> Generator[N
 def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None, None, float]:
     known, out = gaussians(moments, shape), np.empty(len(rows.Z))
     for start, stop in _spans(rows, len(moments.counts)):
-        kernels.leave_one_out(rows, R, moments, known, shape.tau, out[start:stop], start)
+        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start)
         yield
     return float(rows.weights @ out)
 
@@ -151,7 +151,7 @@ def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None,
 
 
 def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
-    return common_shape(moments, problem.world, problem.ridge, tau)
+    return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 
 def _fitted(problem: Problem, R: Array, steps: int, shape: Shape) -> Slices:

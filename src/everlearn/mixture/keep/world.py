@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
-from everlearn.mixture.state import Array, Background, Frame, Shape, World
+from everlearn.mixture.state import Array, Background, Frame, World
 
 # Ridge of a column, in units of its trimmed variance.
 RIDGE = 1e-3
@@ -68,11 +68,6 @@ def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
 def ridge_of(variance: Array, smooth: NDArray[np.bool_], fine: float) -> Array:
     """Variance that is added to every covariance: smaller on smooth columns, so that ties cannot become spikes."""
     return np.asarray(RIDGE * variance * np.where(smooth, fine, 1.0))
-
-
-def first_shape(world: World, fine: float, tau: float) -> Shape:
-    """The shape before there are components: that of all rows."""
-    return Shape(world.typical, ridge_of(world.variance, world.smooth, fine), tau)
 
 
 def smooth_columns(Z: Array) -> NDArray[np.bool_]:

@@ -16,10 +16,11 @@ def covariance_factor(count, tau):
 
 @inner
 def posterior_scatter(count, scatter, shape, out):
-    """B = tau C + S + (c + tau) diag(ridge) into `out`, from the lower triangle of S."""
+    """B = tau C + S + (c + tau) diag(ridge) into `out`, from the lower triangle of S, or from its diagonal."""
     for i in range(out.shape[0]):
         for j in range(i + 1):
-            out[i, j] = shape.tau * shape.matrix[i, j] + scatter[i, j]
+            off = shape.diagonal and j < i
+            out[i, j] = 0.0 if off else shape.tau * shape.matrix[i, j] + scatter[i, j]
             out[j, i] = out[i, j]
         out[i, i] += (count + shape.tau) * shape.ridge[i]
 

@@ -143,13 +143,15 @@ def em(rows, R, shape, steps, tolerance):
 
 
 @kernel
-def leave_one_out(rows, R, moments, gaussians, tau, out, start):
+def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
 
     With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
     ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The ridge
-    that the row itself adds to B stays, which changes less than the ridge's share of the variance.
+    that the row itself adds to B stays, which changes less than the ridge's share of the variance. Diagonal covariances
+    have these formulas for each column.
     """
+    tau = shape.tau
     D, K = rows.Z.shape[1], len(moments.counts)
     e, joint = np.empty(D), np.empty(K)
     total = np.sum(rows.weights)
@@ -164,11 +166,19 @@ def leave_one_out(rows, R, moments, gaussians, tau, out, start):
             if r < 1e-9 or left < 1e-3 * N or left < 1e-6:
                 continue
             d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, np.inf)
-            q = d2 * covariance_factor(N, tau)
-            rest = max(1.0 - r * N / left * q, 1e-12)
-            scale = covariance_factor(left, tau)
-            distance = q / rest * (N / left) ** 2 / scale
-            log_det = gaussians.log_dets[k] + math.log(rest)
+            a, whole, scale = r * N / left, covariance_factor(N, tau), covariance_factor(left, tau)
+            q, log_rest = 0.0, 0.0
+            if shape.diagonal:
+                for j in range(D):
+                    own = (gaussians.factors[k, j, j] * e[j]) ** 2 * whole
+                    rest = max(1.0 - a * own, 1e-12)
+                    q += own / rest
+                    log_rest += math.log(rest)
+            else:
+                rest = max(1.0 - a * d2 * whole, 1e-12)
+                q, log_rest = d2 * whole / rest, math.log(rest)
+            distance = q * (N / left) ** 2 / scale
+            log_det = gaussians.log_dets[k] + log_rest
             joint[k] = math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_det + distance)
             top = max(top, joint[k])
         # Components that the row changes nothing in come last: the early exit then leaves most of them.
@@ -191,12 +201,13 @@ def log_marginals(moments, shape, background):
     """Log marginal likelihood of the rows of each component, given R: the normal-inverse-Wishart evidence.
 
     ``-(N-1) D/2 log pi + log Gamma_D((v+N-1)/2) / Gamma_D(v/2) + v/2 log|P| - (v+N-1)/2 log|P + S + N ridge|
-    - D/2 log N + log N(mean; all rows)`` with P = tau (C + ridge) and v = D + 1 + tau.
+    - D/2 log N + log N(mean; all rows)`` with P = tau (C + ridge) and v = D + 1 + tau. With diagonal covariances it is
+    the product over columns of the same with D = 1.
     """
     K, D = moments.means.shape
     out, B, F, e = np.empty(K), np.empty((D, D)), np.empty((D, D)), np.empty(D)
     tau = shape.tau
-    v = D + 1.0 + tau
+    v = (1.0 if shape.diagonal else D) + 1.0 + tau
     posterior_scatter(0.0, np.zeros((D, D)), shape, B)
     prior = 0.5 * v * invert_factor(B, F)
     for k in range(K):
@@ -206,7 +217,8 @@ def log_marginals(moments, shape, background):
         value = prior - 0.5 * (v + dof) * invert_factor(B, F)
         value -= 0.5 * D * (dof * math.log(math.pi) + math.log(max(N, 1.0)))
         for i in range(D):
-            value += math.lgamma(0.5 * (v + dof - i)) - math.lgamma(0.5 * (v - i))
+            fewer = 0 if shape.diagonal else i
+            value += math.lgamma(0.5 * (v + dof - fewer)) - math.lgamma(0.5 * (v - fewer))
         d2 = squared_distance(background.factor, background.centre, moments.means[k], e, np.inf)
         out[k] = value + (background.height - 0.5 * d2) * min(N, 1.0)
     return out
