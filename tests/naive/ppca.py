@@ -1,4 +1,4 @@
-"""PPCA through d x d matrices: closed form, online EM with the natural constraint, detection of changes."""
+"""PPCA through d x d matrices: closed form, online EM with the natural constraint."""
 
 import numpy as np
 
@@ -118,19 +118,3 @@ class OnlineEM:
         self.mu = self.mu - beta / F_mu * (self.mu - mu_ref)
         self.W = self.W - beta / F_W * (self.W - W_ref)
         self.sigma2 = self.sigma2 - beta / F_s * (self.sigma2 - s_ref)
-
-
-def page_hinkley(values, drift, threshold, min_rows, limit):
-    """Indices at which the test fires; mean and spread from scratch at every value."""
-    fired, kept, drop = [], [], 0.0
-    for t, value in enumerate(values):
-        if len(kept) >= min_rows and np.std(kept) > 0:
-            mean, std = np.mean(kept), np.std(kept)
-            value = np.clip(value, mean - limit * std, mean + limit * std)
-            drop = max(0.0, drop - (value - mean) / std - drift)
-        if drop > threshold:
-            fired.append(t)
-            kept, drop = [], 0.0
-        else:
-            kept.append(value)
-    return fired

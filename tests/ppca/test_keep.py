@@ -89,7 +89,7 @@ def test_on_change_takes_a_reference_when_the_likelihood_drops():
     for x in X[: rows[0] + 1]:
         values.append(ask.log_density(factor(PPCA(plain.mu, plain.W, plain.sigma2)), x[None])[0])
         plain.learn(x)
-    assert naive.page_hinkley(values, 0.25, 10.0, 30, 4.0) == [rows[0]]
+    assert naive.page_hinkley(values, 0.25, 25.0, 30, 4.0) == [rows[0]]
     assert_same(state, twin_of(X, first, con, gain, lambda t: t in rows))
 
 

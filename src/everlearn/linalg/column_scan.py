@@ -89,3 +89,21 @@ def column_squares(X, inverse_unit, centre):
             deviation = x[a] * inverse_unit[a] - centre[a]
             squares[a] += 0.0 if np.isnan(deviation) else deviation * deviation
     return squares
+
+
+@kernel
+def subtract_observed(X, values, gaps, out):
+    """out_t -= sum of the values of the columns that row t observes; `gaps` is whether cells may be NaN.
+
+    A density in scaled columns becomes one in the units of the data by subtracting their log-scales.
+    """
+    whole = 0.0
+    for a in range(X.shape[1]):
+        whole += values[a]
+    for t in range(X.shape[0]):
+        share = whole
+        if gaps:
+            share = 0.0
+            for a in range(X.shape[1]):
+                share += 0.0 if np.isnan(X[t, a]) else values[a]
+        out[t] -= share

@@ -16,9 +16,10 @@ from everlearn.base.conditioning import Conditional
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator, as_rows, column_names
 from everlearn.errors import InputError, MergeError
-from everlearn.figmn.fast_incremental import FIGMN
+from everlearn.figmn.estimator import FIGMN
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
+from everlearn.linalg.column_scan import subtract_observed
 from everlearn.mixture import adaptive, ask, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
@@ -397,12 +398,13 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         self._rows_ += len(X)
         return info.log_density
 
-    def _watch(self, X: Array, info: Info, alarm: Array, detector: Array) -> None:
+    def _watch(self, X: Array, info: Info, alarm: Array, detector: Any) -> None:
         frame = self._state_.frame
         log_scale = np.zeros(X.shape[1]) if frame is None else frame.log_scale
+        subtract_observed(X, log_scale, True, info.log_density)  # now in the units of the data
         self._monitor_ = event_log.watch(
             self._monitor_, X, info.log_density, info.distance,
-            first_row=self._rows_, log_scale=log_scale, alarm=alarm, detector=detector,
+            first_row=self._rows_, alarm=alarm, detector=detector,
         )  # fmt: skip
 
     # -- densities --------------------------------------------------------------------------------

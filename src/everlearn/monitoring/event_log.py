@@ -1,17 +1,18 @@
-"""Watching a stream while it is learned: prequential likelihood, novelties and changes, as bounded events."""
+"""The event log of a stream: prequential log-density, novelties and changes, in bounded memory."""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import chdtri
+from scipy.special import chdtrc, chdtri
 
 from everlearn.monitoring.kernels import event_log as kernels
+from everlearn.monitoring.kernels.event_log import MonitorState as MonitorState
+from everlearn.monitoring.kernels.event_log import Rules
+from everlearn.monitoring.kernels.page_hinkley import ChangeState, TestSettings
 from everlearn.monitoring.page_hinkley import PageHinkley, settings
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 MAX_EVENTS = 1000
 KINDS = ("novelty", "change")
@@ -20,7 +21,8 @@ KINDS = ("novelty", "change")
 class Event(NamedTuple):
     """Something that happened in a stream.
 
-    `value` is the squared distance to the nearest component for a novelty, the log-density of the row for a change.
+    `value` is the p-value of a novelty: the share of the nearest component's own rows that lie farther from it. For a
+    change it is the detector's statistic: the drop of the log-density, in standard deviations, that had accumulated.
     """
 
     row: int
@@ -28,21 +30,11 @@ class Event(NamedTuple):
     value: float
 
 
-class MonitorState(NamedTuple):
-    """Totals of the log-density before learning, the change detector's memory, and a ring of events."""
-
-    totals: Annotated[Array, "2"]
-    memory: Annotated[Array, "4"]
-    rows: Annotated[NDArray[np.int64], "int64 E"]
-    kinds: Annotated[NDArray[np.int64], "int64 E"]
-    values: Annotated[Array, "any E"]
-    n_events: int
-
-
 def init(max_events: int = MAX_EVENTS) -> MonitorState:
-    """A monitor that has seen nothing."""
+    """A log of nothing."""
     integers = np.zeros(max_events, dtype=np.int64)
-    return MonitorState(np.zeros(2), np.zeros(4), integers, integers.copy(), np.zeros(max_events), 0)
+    memory = np.zeros(len(ChangeState._fields))
+    return MonitorState(np.zeros(2), memory, integers, integers.copy(), np.zeros(max_events), 0)
 
 
 def alarm_thresholds(level: float, n_features: int) -> Array:
@@ -51,9 +43,9 @@ def alarm_thresholds(level: float, n_features: int) -> Array:
     return thresholds
 
 
-def detector_settings(detector: PageHinkley) -> Array:
-    """The numbers of the change detector, as the kernel takes them."""
-    return np.array(settings(detector))
+def detector_settings(detector: PageHinkley) -> TestSettings:
+    """The parameters of the change detector, as the kernel takes them."""
+    return settings(detector)
 
 
 def watch(
@@ -63,25 +55,24 @@ def watch(
     distance: Array,
     *,
     first_row: int,
-    log_scale: Array,
     alarm: Array,
-    detector: Array,
-    gaps: bool = True,
+    detector: TestSettings,
 ) -> MonitorState:
-    """Take in what `learn` found on the rows of X; `log_density` becomes that of the unscaled columns, in place.
-
-    `gaps` is whether X may have some.
-    """
-    n = kernels.watch_rows(
-        X, gaps, log_density, distance, log_scale, alarm, first_row, state.totals, state.memory, detector,
-        state.rows, state.kinds, state.values, state.n_events,
-    )  # fmt: skip
+    """Take in what rows were to the model before it learned them; only the log itself is changed, in place."""
+    n = kernels.watch_rows(X, log_density, distance, first_row, Rules(alarm, detector), state)
+    # The kernel records distances: the chi-square tail is needed for the few rows that are novelties only.
+    for number in range(max(state.n_events, n - len(state.rows)), n):
+        slot = number % len(state.rows)
+        if state.kinds[slot] == kernels.NOVELTY:
+            observed = np.count_nonzero(~np.isnan(X[state.rows[slot] - first_row]))
+            state.values[slot] = chdtrc(observed, state.values[slot])
     return MonitorState(*state[:5], n)
 
 
 def copied(state: MonitorState) -> MonitorState:
     """An independent copy."""
-    return MonitorState(*(array.copy() for array in state[:5]), state.n_events)
+    totals, memory, rows, kinds, values = (array.copy() for array in state[:5])
+    return MonitorState(totals, memory, rows, kinds, values, state.n_events)
 
 
 def events(state: MonitorState, since: int = 0) -> list[Event]:

@@ -7,15 +7,18 @@ test knows nothing of the model: it standardises the values by their own mean an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.errors import InputError
 from everlearn.monitoring.kernels import page_hinkley as kernels
+from everlearn.monitoring.kernels.page_hinkley import ChangeState as ChangeState
+from everlearn.monitoring.kernels.page_hinkley import TestSettings
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
+# The burn-in holds three extremes back, and estimates a spread from the others.
+MIN_BURN_IN = 5
 
 
 @dataclass(frozen=True)
@@ -23,16 +26,22 @@ class PageHinkley:
     """Page and Hinkley's test for a drop in the mean of standardised values.
 
     With t the value in standard deviations from the mean so far, the drop D <- max(0, D - t - drift) accumulates; a
-    change is signalled when D > threshold, and the test starts again with the next value.
+    change is signalled when D > threshold, and the test starts again with the next value (E. S. Page, "Continuous
+    inspection schemes", 1954; D. V. Hinkley, 1971).
+
+    Mean and spread are robust from the start: of the first `min_rows` values the two lowest and the highest count no
+    more than `limit` standard deviations of the others, later values no more than `limit` of all. The defaults signal
+    less than once in 100,000 rows of a stream that does not change, and a drop by one standard deviation after about
+    30 rows (tests/monitoring/test_page_hinkley.py).
 
     Parameters
     ----------
     drift : float, default=0.25
         Drop, in standard deviations a row, that is tolerated.
-    threshold : float, default=10.0
+    threshold : float, default=25.0
         Accumulated drop, in standard deviations, that signals a change.
     min_rows : int, default=30
-        Rows from which mean and spread are estimated before the test begins.
+        Rows from which mean and spread are estimated before the test begins (burn-in), five at least.
     limit : float, default=4.0
         Largest deviation, in standard deviations, that a row counts with, so that one outlier is not a change.
 
@@ -49,44 +58,43 @@ class PageHinkley:
     """
 
     drift: float = 0.25
-    threshold: float = 10.0
+    threshold: float = 25.0
     min_rows: int = 30
     limit: float = 4.0
-
-
-class ChangeState(NamedTuple):
-    """Values since the last change, their mean, their scatter about it, and the drop accumulated."""
-
-    n: float = 0.0
-    mean: float = 0.0
-    scatter: float = 0.0
-    drop: float = 0.0
 
 
 def check(detector: PageHinkley, name: str) -> PageHinkley:
     """Verify the numbers of a detector; `name` is the argument it came in."""
     numbers = (detector.drift, detector.threshold, detector.min_rows, detector.limit)
-    if not all(np.isfinite(numbers)) or detector.drift < 0 or min(numbers[1:]) <= 0 or detector.min_rows < 2:
+    if not all(np.isfinite(numbers)) or detector.drift < 0 or min(numbers[1:]) <= 0 or detector.min_rows < MIN_BURN_IN:
         raise InputError(
-            f"{name} needs drift >= 0, threshold > 0, min_rows >= 2 and limit > 0, all finite; got {detector!r}."
+            f"{name} needs drift >= 0, threshold > 0, min_rows >= {MIN_BURN_IN} and limit > 0, all finite; got "
+            f"{detector!r}."
         )
     return detector
 
 
-def settings(detector: PageHinkley) -> tuple[float, float, float, float]:
-    """The numbers of a detector, in the order in which kernels take them."""
-    return float(detector.drift), float(detector.threshold), float(detector.min_rows), float(detector.limit)
+def settings(detector: PageHinkley) -> TestSettings:
+    """The parameters of a detector, as kernels take them."""
+    return TestSettings(
+        float(detector.drift), float(detector.threshold), float(detector.min_rows), float(detector.limit)
+    )
 
 
 def step(detector: PageHinkley, state: ChangeState, value: float) -> tuple[ChangeState, bool]:
     """Take one value; returns the next state and whether a change is signalled."""
-    memory = np.array(state)
-    fired = kernels.page_hinkley_step(float(value), memory, *settings(detector))
-    return ChangeState(*memory.tolist()), bool(fired)
+    state, fired = detect(detector, state, np.array([value], dtype=np.float64))
+    return state, bool(fired[0])
 
 
 def detect(detector: PageHinkley, state: ChangeState, values: Array) -> tuple[ChangeState, NDArray[np.bool_]]:
     """Take values in order; returns the next state and the mask of those at which a change is signalled."""
-    memory, fired = np.array(state), np.zeros(len(values), dtype=np.bool_)
-    kernels.page_hinkley_rows(np.ascontiguousarray(values, dtype=np.float64), memory, *settings(detector), fired)
-    return ChangeState(*memory.tolist()), fired
+    state, drops = statistics(detector, state, values)
+    return state, drops > 0.0
+
+
+def statistics(detector: PageHinkley, state: ChangeState, values: Array) -> tuple[ChangeState, Array]:
+    """Take values in order; returns the next state and the test's statistic at those that signal, else zero."""
+    memory, drops = np.array(state), np.zeros(len(values))
+    kernels.detect(np.ascontiguousarray(values, dtype=np.float64), memory, settings(detector), drops)
+    return ChangeState(*memory.tolist()), drops

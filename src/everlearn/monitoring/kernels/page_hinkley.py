@@ -1,38 +1,121 @@
-"""Change signals on a stream of numbers, one at a time."""
+"""Page and Hinkley's test on a stream of numbers, one at a time."""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
-
-# What `memory` holds: values since the last change, their mean, their scatter about it, the drop accumulated.
-COUNT, MEAN, SCATTER, DROP = 0, 1, 2, 3
+from everlearn.linalg.compile import inner, kernel
 
 
-@kernel
-def page_hinkley_step(value, memory, drift, threshold, min_rows, limit):
-    """Take one value into `memory`; returns whether values have been dropping for too long to be chance.
+class ChangeState(NamedTuple):
+    """Values since the last change: their number, mean and scatter about it, and the drop accumulated.
+
+    During the burn-in the two lowest values and the highest one are held back from mean and scatter. So that an array
+    of zeros is the start, they count only once there are one, two and three values.
+    """
+
+    n: float = 0.0
+    mean: float = 0.0
+    scatter: float = 0.0
+    drop: float = 0.0
+    lowest: float = 0.0
+    second_lowest: float = 0.0
+    highest: float = 0.0
+
+
+class TestSettings(NamedTuple):
+    """The parameters of the test; see `everlearn.monitoring.page_hinkley.PageHinkley`."""
+
+    drift: float
+    threshold: float
+    min_rows: float
+    limit: float
+
+
+HELD_BACK = 3.0
+
+
+@inner
+def clipped(deviation, std, limit):
+    """A deviation of at most `limit` standard deviations."""
+    return min(max(deviation, -limit * std), limit * std)
+
+
+@inner
+def end_burn_in(state, limit):
+    """Take in the extremes that were held back, clipped: one that is an outlier must not widen the scale."""
+    n, mean, scatter = state.n - HELD_BACK, state.mean, state.scatter
+    centre, std = mean, np.sqrt(scatter / n)
+    for value in (state.lowest, state.second_lowest, state.highest):
+        deviation = centre + clipped(value - centre, std, limit) - mean
+        n += 1.0
+        mean += deviation / n
+        scatter += deviation * (deviation - deviation / n)
+    return ChangeState(state.n, mean, scatter, 0.0, 0.0, 0.0, 0.0)
+
+
+@inner
+def burn_in(value, state, settings):
+    """Take one of the first values: an extreme takes the place of one held back before, which is taken in instead."""
+    low = state.lowest if state.n >= 1.0 else np.inf
+    next_low = state.second_lowest if state.n >= 2.0 else np.inf
+    high = state.highest if state.n >= 3.0 else -np.inf
+    n, mean, scatter = state.n + 1.0, state.mean, state.scatter
+    if value < low:
+        low, next_low, value = value, low, next_low
+    elif value < next_low:
+        next_low, value = value, next_low
+    if value < np.inf and value > high:
+        high, value = value, high
+    if abs(value) < np.inf:
+        deviation = value - mean
+        mean += deviation / (n - HELD_BACK)
+        scatter += deviation * (value - mean)
+    next_low, high = next_low if n >= 2.0 else 0.0, high if n >= 3.0 else 0.0
+    state = ChangeState(n, mean, scatter, 0.0, low, next_low, high)
+    return end_burn_in(state, settings.limit) if n >= settings.min_rows else state
+
+
+@inner
+def step(value, state, settings):
+    """Take one value; returns the next state and the accumulated drop if it signals a change, else zero.
 
     The value that signals is not among those from which the test starts again: it may be an outlier, beside which no
     later drop would stand out.
     """
-    deviation = value - memory[MEAN]
-    if memory[COUNT] >= min_rows:
-        std = np.sqrt(memory[SCATTER] / memory[COUNT])
-        if std > 0.0:
-            deviation = min(max(deviation, -limit * std), limit * std)
-            memory[DROP] = max(0.0, memory[DROP] - deviation / std - drift)
-        if memory[DROP] > threshold:
-            memory[:] = 0.0
-            return True
-    memory[COUNT] += 1.0
-    step = deviation / memory[COUNT]
-    memory[MEAN] += step
-    memory[SCATTER] += deviation * (deviation - step)
-    return False
+    if state.n < settings.min_rows:
+        return burn_in(value, state, settings), 0.0
+    deviation, drop = value - state.mean, state.drop
+    std = np.sqrt(state.scatter / state.n)
+    if std > 0.0:
+        deviation = clipped(deviation, std, settings.limit)
+        drop = max(0.0, drop - deviation / std - settings.drift)
+    if drop > settings.threshold:
+        return ChangeState(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), drop
+    n = state.n + 1.0
+    change = deviation / n
+    scatter = state.scatter + deviation * (deviation - change)
+    return ChangeState(n, state.mean + change, scatter, drop, 0.0, 0.0, 0.0), 0.0
+
+
+@inner
+def step_in_place(value, memory, settings):
+    """`step` on a state kept in an array, in the order of its fields; returns the drop that signals, or zero."""
+    state = ChangeState(memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6])
+    state, drop = step(value, state, settings)
+    for i, number in enumerate(state):
+        memory[i] = number
+    return drop
+
+
+@inner
+def page_hinkley_step(value, memory, drift, threshold, min_rows, limit):
+    """`step_in_place` with the settings one by one; returns whether a change is signalled."""
+    return step_in_place(value, memory, TestSettings(drift, threshold, min_rows, limit)) > 0.0
 
 
 @kernel
-def page_hinkley_rows(values, memory, drift, threshold, min_rows, limit, fired):
-    """Take values in order, marking those at which a change is signalled."""
+def detect(values, memory, settings, drops):
+    """Take values in order; writes the drops at those that signal a change, else zero."""
     for t in range(values.shape[0]):
-        fired[t] = page_hinkley_step(values[t], memory, drift, threshold, min_rows, limit)
+        drops[t] = step_in_place(values[t], memory, settings)
