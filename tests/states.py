@@ -3,22 +3,24 @@
 import numpy as np
 import pytest
 
-from everlearn.figmn import learn as incremental
-from everlearn.figmn import strategy as runs
+from everlearn.figmn import cost_model
+from everlearn.figmn import learn as learning
+from everlearn.figmn import state as states
 from everlearn.figmn.cost_model import Method
 
 
 def settings_for(D, *, beta=0.0, delta=0.5, max_components=10_000, **changes):
-    plain = incremental.Settings(
+    plain = states.Settings(
         centre=np.zeros(D),
         initial_variance=np.linspace(0.8, 1.2, D) * delta,
-        thresholds=incremental.novelty_thresholds(beta, D),
+        thresholds=states.novelty_thresholds(beta, D),
         paper=False,
         forgetting=1.0,
         min_age=np.inf,
         min_count=0.0,
         max_components=max_components,
         max_merge_cost=0.0,
+        log_scale=np.zeros(D),
     )
     return plain._replace(**changes)
 
@@ -27,14 +29,14 @@ def mixture(rng, D, K, *, spread=1.0, count=30.0, room=40):
     """A state with K correlated components, and with room for more."""
     A = rng.normal(size=(K, D, D)) / np.sqrt(D)
     covariances = A @ np.swapaxes(A, 1, 2) + 0.2 * np.eye(D)
-    return incremental.from_components(
+    return states.from_components(
         rng.uniform(0.5, 1.5, K) * count, rng.normal(0, spread, (K, D)), covariances, np.full(K, 5.0), capacity=K + room
     )
 
 
 def rows_from(rng, state, n, *, outliers=0.0):
     """Rows of the mixture, some of them moved far away."""
-    drawn = incremental.mixture_of(state)
+    drawn = states.mixture_of(state)
     labels = rng.integers(state.n_components, size=n)
     noise = np.linalg.cholesky(drawn.covariances)[labels] @ rng.normal(size=(n, state.means.shape[1], 1))
     X = drawn.means[labels] + noise[..., 0]
@@ -46,9 +48,9 @@ def rows_from(rng, state, n, *, outliers=0.0):
 def learn(method, state, X, settings, weights=None):
     """Learn everything in one way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "choose", lambda D, K, *args, **kwargs: method if K else Method.ROWS)
+        patch.setattr(cost_model, "choose", lambda D, K, *args, **kwargs: method if K else Method.ROWS)
         weights = np.ones(len(X)) if weights is None else weights
-        return incremental.learn(incremental.with_arrays(state, np.copy), X, weights, settings)
+        return learning.learn(states.with_arrays(state, np.copy), X, weights, settings)
 
 
 def assert_same(got, expected, rtol=1e-10):

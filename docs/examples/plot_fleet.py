@@ -2,8 +2,8 @@
 A fleet of sensors: learn apart, merge, ask
 ===========================================
 
-Sixteen sensors each see a part of the world and keep a small model of it. Their models travel: components, and a
-bounded sample of the rows. Merged, they answer as one model that saw everything, and go on learning.
+Sixteen sensors each see a part of the world and keep a small model of it. Their models travel, their rows do not.
+Merged, they answer as one model that saw everything, and go on learning.
 """
 
 # %%
@@ -32,17 +32,16 @@ shards = [rows_of(share, 600) for share in shares]
 held_out = np.concatenate([rows_of(share, 100) for share in shares])
 
 # %%
-# Learn apart. A model keeps a sample of its rows beside the components (`keeps_rows_` says so), on which merging
-# searches for the components of all.
+# Learn apart. With `second_look` a model keeps a small sample of its rows, which makes merging sharper.
 
-models = [IncrementalGaussianMixture().partial_fit(rows) for rows in shards]
+models = [IncrementalGaussianMixture(beta=0.05, second_look=True).partial_fit(rows) for rows in shards]
 
 # %%
 # Merge. The models stay as they were; `a + b` does the same for two. All must have the same columns and parameters, and
 # columns in the same units: anything else is refused.
 
 fleet = everlearn.merge(models)
-single = IncrementalGaussianMixture().partial_fit(np.concatenate(shards))
+single = IncrementalGaussianMixture(beta=0.05, second_look=True).partial_fit(np.concatenate(shards))
 print(f"one sensor alone      {np.mean([m.score(held_out) for m in models]):8.3f} nats a row")
 print(f"merged                {fleet.score(held_out):8.3f}")
 print(f"one model, all rows   {single.score(held_out):8.3f}")
@@ -63,7 +62,7 @@ figure
 # Ask. How usual is a reading, at a pump whose sensor never saw that regime? How likely is a power whose temperature is
 # missing?
 
-print("how usual:", fleet.p_value([[9.0, 42.0], [9.0, 60.0]]).round(4))
+print("how usual:", fleet.novelty([[9.0, 42.0], [9.0, 60.0]]).round(4))
 print("density with the temperature missing:", fleet.score_samples([[5.0, np.nan]]).round(2))
 
 # %%

@@ -2,9 +2,8 @@
 How the parameters act
 ======================
 
-The mixture finds its number of components by itself. Three numbers bound it: how many components there may be, how many
-rows are kept to search on, and, if it is known, how many components there are. The mixture of the FIGMN paper is set
-by two others: how wide a new component is, and how readily a row opens one.
+Two numbers decide where components come from: `delta`, how wide a new component is, and `beta`, how far a row must be
+from all components to open one. Merging decides how many of them answer.
 """
 
 # %%
@@ -14,7 +13,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from everlearn import FIGMN, IncrementalGaussianMixture
+import everlearn
+from everlearn import IncrementalGaussianMixture
 
 rng = np.random.default_rng(1)
 
@@ -45,53 +45,53 @@ def draw(models, titles):
 
 
 # %%
-# **max_components** bounds the model; with the default the search decides.
+# **delta** is the variance of a new component in units of the variance of each column. With one, the default,
+# components start as wide as the data: right for few rows of many columns. Here are two columns, a curve and thousands
+# of rows, and small components follow it better.
 
-models = [IncrementalGaussianMixture(max_components=most).fit(X) for most in (3, 8, "auto")]
-draw(
-    models,
-    [f"at most {m.max_components}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
-)
-
-# %%
-# **reservoir** is the number of rows that are kept to search on. More of them find finer structure and make a larger
-# file.
-
-models = [IncrementalGaussianMixture(reservoir=rows).fit(X) for rows in (100, 400, 1600)]
-draw(
-    models,
-    [f"{m.reservoir} rows kept: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
-)
-
-# %%
-# **delta** of the paper's mixture is the variance of a new component in units of the variance of each column. Small
-# components follow a curve better.
-
-models = [FIGMN(delta=delta, beta=0.01).fit(X) for delta in (0.5, 0.1, 0.01)]
+models = [IncrementalGaussianMixture(delta=delta).fit(X) for delta in (1.0, 0.1, 0.01)]
 draw(
     models,
     [f"delta = {m.delta}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
 )
 
 # %%
-# **beta** is the share of a component's own rows that may open a new one.
+# **beta** is the share of a component's own rows that may open a new one. Half of them, the default, creates freely
+# and leaves it to merging to tidy up; a thousandth only answers to what is truly new.
 
-models = [FIGMN(delta=0.05, beta=beta).fit(X) for beta in (0.1, 0.01, 1e-4)]
+models = [IncrementalGaussianMixture(delta=0.1, beta=beta).fit(X) for beta in (0.5, 0.01, 1e-4)]
 draw(
     models,
     [f"beta = {m.beta}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
 )
 
 # %%
-# **Choosing them.** The prequential score is the mean density that each row had *before* it was learned: no rows are
-# held back, and one pass is enough.
+# **Merging.** Learning keeps many fine components; what answers is a copy in which those that differ little are one.
+# `merging=False` shows, and asks, the fine ones.
+
+models = [IncrementalGaussianMixture(delta=0.1, merging=merging).fit(X) for merging in (True, False)]
+draw(
+    models,
+    [f"merging = {m.merging}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
+)
+
+# %%
+# **Choosing them.** :func:`everlearn.tune` lets several settings learn the same rows side by side and keeps the one
+# that gave each row the highest density *before* learning it. No rows are held back, and one pass is enough.
+
+candidates = [{"delta": delta, "beta": beta} for delta in (1.0, 0.3, 0.1, 0.03, 0.01) for beta in (0.5, 0.01)]
+best, results = everlearn.tune(X, candidates=candidates)
+for result in results[:4]:
+    print({key: round(value, 3) for key, value in result.items()})
+default = IncrementalGaussianMixture().fit(X)
+print(f"held out: {best.score(held_out):.3f}; with the default settings {default.score(held_out):.3f}")
+
+# %%
+# The score that the race goes by, for every candidate:
 
 figure = go.Figure()
-deltas = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-for beta in (0.1, 0.01):
-    scores = [FIGMN(delta=delta, beta=beta).partial_fit(X).prequential_score_ for delta in deltas]
-    figure.add_scatter(x=deltas, y=scores, name=f"FIGMN, beta = {beta}")
-found = IncrementalGaussianMixture().partial_fit(X).prequential_score_
-figure.add_scatter(x=deltas, y=[found] * len(deltas), name="IncrementalGaussianMixture, no settings")
-figure.update_layout(xaxis_title="delta", xaxis_type="log", yaxis_title="prequential log-likelihood per row")
+for beta in (0.5, 0.01):
+    ours = sorted((r["delta"], r["score"]) for r in results if r["beta"] == beta)
+    figure.add_scatter(x=[d for d, _ in ours], y=[s for _, s in ours], name=f"beta = {beta}")
+figure.update_layout(xaxis_title="delta", xaxis_type="log", yaxis_title="prequential log-likelihood a row")
 figure

@@ -9,7 +9,7 @@ from everlearn.version import __version__
 
 if TYPE_CHECKING:
     from everlearn.base.merge import merge as merge
-    from everlearn.figmn.fast_incremental import FIGMN as FIGMN
+    from everlearn.figmn.estimator import FIGMN as FIGMN
     from everlearn.mixture.classifier import (
         IncrementalGaussianMixtureClassifier as IncrementalGaussianMixtureClassifier,
     )
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everlearn.variational.estimator import VariationalPPCA as VariationalPPCA
 
 _PUBLIC = {
-    "FIGMN": "everlearn.figmn.fast_incremental",
+    "FIGMN": "everlearn.figmn.estimator",
     "Every": "everlearn.ppca.keep",
     "IncrementalGaussianMixture": "everlearn.mixture.estimator",
     "IncrementalGaussianMixtureClassifier": "everlearn.mixture.classifier",

@@ -11,7 +11,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import everlearn
 from everlearn.errors import InputError
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.first_edition import IncrementalGaussianMixture
 
 TYPES = ["full", "tied", "diag", "spherical"]
 

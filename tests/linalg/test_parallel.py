@@ -10,11 +10,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from everlearn.figmn import ask as scoring
+from everlearn.figmn import cost_model
 from everlearn.figmn import learn as incremental
-from everlearn.figmn import strategy as runs
 from everlearn.figmn.cost_model import Method
 from everlearn.linalg import backend as device
-from everlearn.linalg import backend_float32 as single
 from everlearn.linalg import parallel as threads
 from states import learn, mixture, rows_from, settings_for
 
@@ -75,7 +74,7 @@ def test_sections_that_overlap_in_any_order_give_blas_back_once(two):
     assert set(blas_threads()) == {2}
 
 
-@pytest.mark.parametrize("method", [Method.BLOCKS, Method.NEAR_BLOCKS])
+@pytest.mark.parametrize("method", [Method.BLOCKS, Method.SCREENED_BLOCKS])
 def test_the_same_bits_with_one_and_with_two_threads(method, monkeypatch):
     monkeypatch.setattr(device, "SHARED", 0)
     rng = np.random.default_rng(0)
@@ -93,12 +92,11 @@ def test_the_same_bits_with_one_and_with_two_threads(method, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("where", "atol"), [(device.HOST, 1e-11), (single.SINGLE, 1e-4)])
-def test_a_component_alone_answers_the_same_to_rounding(where, atol, monkeypatch):
+def test_a_single_component_answers_the_same_to_rounding(monkeypatch):
     """Its columns are divided among threads only if there are some."""
     monkeypatch.setattr(device, "SHARED", 0)
     monkeypatch.setattr(device, "PIECE", 40)
-    monkeypatch.setattr(runs, "choose", lambda D, K, *args, **kwargs: Method.BLOCKS)
+    monkeypatch.setattr(cost_model, "choose", lambda D, K, *args, **kwargs: Method.BLOCKS)
     rng = np.random.default_rng(1)
     D = 112
     start = mixture(rng, D, 1, count=900.0)
@@ -110,11 +108,11 @@ def test_a_component_alone_answers_the_same_to_rounding(where, atol, monkeypatch
         used.clear()
         with threadpool_limits(n, user_api="blas"):
             copy = incremental.with_arrays(start, np.copy)
-            results.append(incremental.learn(copy, X, np.ones(600), settings_for(D), where))
+            results.append(incremental.learn(copy, X, np.ones(600), settings_for(D), device.HOST))
         assert max(used) == (1 if n == 1 else 3)
     (one, info), (two, other) = results
-    np.testing.assert_allclose(two.precisions, one.precisions, rtol=0, atol=atol)
-    np.testing.assert_allclose(other.distance, info.distance, rtol=100 * atol)
+    np.testing.assert_allclose(two.precisions, one.precisions, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(other.distance, info.distance, rtol=1e-9)
 
 
 def test_work_that_is_shared_is_not_divided_again(two):

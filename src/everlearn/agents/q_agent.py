@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn import FIGMN
 from everlearn.agents import episode as episode_log
 from everlearn.agents import rollout, value_function
 from everlearn.agents.episode import Episode
@@ -19,6 +18,7 @@ from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
 from everlearn.figmn.sklearn_conversion import fitted_sklearn
 from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.persistence.schema import check_state, expect, require
 from everlearn.typing import Array
 
@@ -443,7 +443,7 @@ class MixtureQAgent(StreamEstimator):
         """
         return self._first_action_ + np.argmax(self.values(observations), axis=1)
 
-    def mixture(self) -> FIGMN:
+    def mixture(self) -> IncrementalGaussianMixture:
         """Return the value function as an ordinary mixture over (observations, one value for each action).
 
         It answers densities and conditions like any other, in the units of the environment. Each component counts
@@ -451,7 +451,7 @@ class MixtureQAgent(StreamEstimator):
 
         Returns
         -------
-        FIGMN
+        IncrementalGaussianMixture
             A copy of what has been learned.
         """
         self._check_started()
@@ -460,8 +460,9 @@ class MixtureQAgent(StreamEstimator):
         (weights, means, covariances), total = value_function.joint_mixture(self._state_, self._settings_)
         unit = np.concatenate([self._scale_, np.full(self.n_actions_, self._unit())])
         scaled = Mixture(weights, means * unit, covariances * unit * unit[:, None])
-        # FIGMN keeps components as they are; the default mixture would shrink and search again.
-        return FIGMN.from_sklearn(fitted_sklearn(scaled, "full"), n_samples=total, max_components=max(len(weights), 1))
+        return IncrementalGaussianMixture.from_sklearn(
+            fitted_sklearn(scaled, "full"), n_samples=total, max_components=max(len(weights), 1)
+        )
 
     def evaluate(self, env: Any, episodes: int, *, seed: int | None = None) -> Array:
         """Play episodes without exploring or learning.

@@ -16,17 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.figmn.cost_model import LARGE, marginal_pays
+from everlearn.figmn.blocks import stacks
 from everlearn.figmn.kernels import diagonal
-from everlearn.figmn.kernels import impute as impute_kernels
-from everlearn.figmn.kernels import rows as row_kernels
-from everlearn.figmn.shared_pattern import marginal
-from everlearn.figmn.state import State, is_diagonal
+from everlearn.figmn.kernels import rows as rows_kernels
+from everlearn.figmn.state import Scores, State, is_diagonal
 from everlearn.gaussian import conditional
 from everlearn.gaussian.conditional import ConditionalMixture, Imputation, log_sum_exp
 from everlearn.gaussian.gaussian import LOG_2PI, Indices, other_columns, safe_cholesky
 from everlearn.gaussian.mixture import patterns
-from everlearn.linalg.backend import HOST, Device
+from everlearn.linalg.backend import HOST, LARGE, Backend, each
 from everlearn.linalg.chunked import has_gaps
 from everlearn.typing import Array
 
@@ -38,14 +36,6 @@ CHUNK = 1 << 20
 _PART = 1 << 21
 
 
-class Scores(NamedTuple):
-    """What rows are to a mixture."""
-
-    log_density: Array  # (n,), of the unscaled columns
-    distance: Array  # (n,), squared distance to the nearest component
-    posterior: Array  # (n, K), or (0, K) where it was not asked for
-
-
 class _Rule(NamedTuple):
     """What the rows of one pattern share: the regression of the unobserved columns on the observed ones."""
 
@@ -54,82 +44,82 @@ class _Rule(NamedTuple):
     log_det: Array  # (K,), of the covariance of the observed columns, up to what all components share
 
 
-def score(state: State, X: Array, log_scale: Array, *, posteriors: bool = False, device: Device = HOST) -> Scores:
-    """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for."""
-    D = X.shape[1]
-    if len(X) < FEW_ROWS or is_diagonal(state):
-        return _score_one_by_one(state, X, log_scale, posteriors)
-    if not has_gaps(X):
-        return _score_complete(state, X, log_scale, posteriors, device)
-    answers = _allocate(state, len(X), posteriors)
-    rest = []
-    for observed, rows in patterns(X):
-        part = _part(state, observed, len(rows), D)
+def score(state: State, X: Array, log_scale: Array, *, posteriors: bool = False, backend: Backend = HOST) -> Scores:
+    """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for.
+
+    With many columns and rows, distances are matrix products: rows with the same missing values are complete rows of
+    the marginal of what they observe. Other rows go one by one.
+    """
+    K, (n, D) = state.n_components, X.shape
+    scores = Scores(np.empty(n), np.empty(n), np.empty((n if posteriors else 0, K)))
+    missing = has_gaps(X)
+    if n < FEW_ROWS or D < LARGE or is_diagonal(state):
+        _score_one_by_one(state, X, missing, log_scale, scores)
+        return scores
+    for observed, rows in patterns(X) if missing else [(np.arange(D), np.arange(n))]:
+        some = X[rows]
+        part = marginal(state, observed) if len(rows) >= FEW_ROWS and len(observed) else None
         if part is None:
-            rest.append(rows)
+            found = Scores(np.empty(len(rows)), np.empty(len(rows)), np.empty((len(rows) if posteriors else 0, K)))
+            _score_one_by_one(state, some, missing, log_scale, found)
         else:
-            some = _score_complete(part, X[np.ix_(rows, observed)], log_scale[observed], posteriors, device)
-            _put(answers, rows, some)
-    if rest:
-        rows = np.concatenate(rest)
-        _put(answers, rows, _score_one_by_one(state, X[rows], log_scale, posteriors))
-    return answers
+            found = _score_complete(part, some[:, observed], log_scale[observed], posteriors, backend)
+        for whole, values in zip(scores, found, strict=True):
+            if len(whole):
+                whole[rows] = values
+    return scores
 
 
-def _part(state: State, observed: Indices, n: int, D: int) -> State | None:
-    """The marginal in which n rows are complete, if it pays to make it."""
-    if len(observed) == D:
-        return state
-    if len(observed) == 0 or not marginal_pays(D, state.n_components, D - len(observed), n):
-        return None
-    part = marginal(state, observed)
-    return None if part is None else part.state
+def _score_one_by_one(state: State, X: Array, missing: bool, log_scale: Array, out: Scores) -> None:
+    score_rows = diagonal.score_rows if is_diagonal(state) else rows_kernels.score_rows
+    score_rows(X, missing, state, log_scale, out)
 
 
-def _allocate(state: State, n: int, posteriors: bool) -> Scores:
-    return Scores(np.empty(n), np.empty(n), np.empty((n if posteriors else 0, state.n_components)))
-
-
-def _put(answers: Scores, rows: Indices, some: Scores) -> None:
-    for whole, values in zip(answers, some, strict=True):
-        if len(whole):
-            whole[rows] = values
-
-
-def _score_one_by_one(state: State, X: Array, log_scale: Array, posteriors: bool) -> Scores:
-    answers = _allocate(state, len(X), posteriors)
-    module = diagonal if is_diagonal(state) else row_kernels
-    module.ask_rows(X, *state[:4], state.n_components, log_scale, *answers)
-    return answers
-
-
-def _score_complete(state: State, X: Array, log_scale: Array, posteriors: bool, device: Device) -> Scores:
-    """The answers for rows without gaps."""
-    D, K = X.shape[1], state.n_components
-    if D < LARGE or len(X) < FEW_ROWS:
-        return _score_one_by_one(state, X, log_scale, posteriors)
-    d2 = squared_distances(state, X, device)
-    heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI)
-    joint = heights - 0.5 * d2
+def _score_complete(state: State, X: Array, log_scale: Array, posteriors: bool, backend: Backend) -> Scores:
+    K, D = state.n_components, X.shape[1]
+    d2 = squared_distances(state, X, backend)
+    joint = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI + d2)
     density = log_sum_exp(joint)
     posterior = np.exp(joint - density[:, None]) if posteriors else np.empty((0, K))
     return Scores(density - np.log(state.counts[:K].sum()) - log_scale.sum(), d2.min(axis=1), posterior)
 
 
-def squared_distances(state: State, X: Array, device: Device = HOST) -> Array:
+def marginal(state: State, observed: Indices) -> State | None:
+    """The mixture of some columns, with precisions Lambda_oo - Lambda_om Lambda_mm^-1 Lambda_mo.
+
+    None if Lambda_mm is not definite in some component: the row-wise loops say NaN of that component alone.
+    """
+    K, D = state.n_components, state.means.shape[1]
+    if len(observed) == D:
+        return state
+    missing, precisions = other_columns(observed, D), state.precisions[:K]
+    try:
+        L = np.linalg.cholesky(precisions[:, missing[:, None], missing])
+    except np.linalg.LinAlgError:
+        return None
+    C = np.linalg.solve(L, precisions[:, missing[:, None], observed])
+    explained = np.swapaxes(C, 1, 2) @ C
+    return state._replace(
+        means=np.ascontiguousarray(state.means[:K, observed]),
+        precisions=np.ascontiguousarray(precisions[:, observed[:, None], observed] - explained),
+        log_dets=state.log_dets[:K] + 2.0 * np.log(np.einsum("jii->ji", L)).sum(axis=1),
+    )
+
+
+def squared_distances(state: State, X: Array, backend: Backend = HOST) -> Array:
     """(x - mu_j)' Lambda_j (x - mu_j), (n, K), as matrix products."""
     K, (n, D) = state.n_components, X.shape
     d2 = np.empty((n, K))
-    matrices, rows, step = device.adopt(state.precisions), device.rows(X), max(FEW_ROWS, CHUNK // D)
+    matrices, rows, step = backend.matrices(state.precisions), backend.rows(X), max(FEW_ROWS, CHUNK // D)
     for start in range(0, n, step):
         part = slice(start, min(start + step, n))
         some = rows.part(part.start, part.stop)
 
         def measure(which: slice, part: slice = part, some: Any = some) -> None:
-            E = device.deviations(some, state.means[which])
-            d2[part, which] = device.squares(E, device.project(matrices, which, E)).T
+            E, Y = backend.project(some, state.means[which], matrices, which)
+            d2[part, which] = backend.squares(E, Y).T
 
-        device.each(measure, device.stacks(K, len(some), D), D)
+        each(measure, stacks(backend, K, len(some), D), 0 if backend.batched else D)
     return d2
 
 
@@ -174,7 +164,7 @@ def conditional_mean(state: State, X: Array, target: Indices) -> Array:
     if len(X) < FEW_ROWS and not is_diagonal(state):
         hidden, filled = X.copy(), np.empty_like(X)
         hidden[:, target] = np.nan
-        impute_kernels.expect_rows(hidden, *state[:4], state.n_components, filled)
+        rows_kernels.fill_expected(hidden, state, filled)
         answer: Array = filled[:, target]
         if np.isfinite(answer).all():
             return answer

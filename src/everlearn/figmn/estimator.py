@@ -1,103 +1,152 @@
-"""IncrementalGaussianMixture: a Gaussian mixture that learns from a stream, one row at a time."""
+"""FIGMN: the fast incremental Gaussian mixture network of Pinto and Engel, as an estimator."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import chdtrc
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.density import Density
-from everlearn.base.estimator import StreamEstimator
+from everlearn.base.columns import Indices, column_numbers
+from everlearn.base.conditioning import LIMIT, Conditional
+from everlearn.base.density import Density, check_draws, generator
+from everlearn.base.estimator import StreamEstimator, as_rows, check_weights, column_names
 from everlearn.base.scaling import Frame, frame_of_rows, frame_of_spread
-from everlearn.errors import DivergenceWarning, InputError
-from everlearn.figmn import adaptive
-from everlearn.figmn import consolidate as readout
-from everlearn.figmn import refine as second_look
-from everlearn.figmn import serving as answering
-from everlearn.figmn.estimator_answers import LIMIT, MixtureAnswers
-from everlearn.figmn.estimator_merge import merged
-from everlearn.figmn.learn import Info, MixtureState
-from everlearn.figmn.loading import check_mixture
-from everlearn.figmn.serving import Pair, PairSettings
-from everlearn.figmn.settings import MAX_NUMBERS, Constants, MixtureSettings
-from everlearn.figmn.state import Warmup
-from everlearn.linalg.backend import HOST
-from everlearn.linalg.backend_float32 import SINGLE
-from everlearn.linalg.backend_torch import device_failure
+from everlearn.errors import DivergenceWarning, InputError, MergeError
+from everlearn.figmn import ask, keep, learn, merge
+from everlearn.figmn.sklearn_conversion import fitted_sklearn, mixture_of_sklearn
+from everlearn.figmn.state import (
+    Info,
+    Scores,
+    Settings,
+    State,
+    Warmup,
+    copied,
+    covariances_of,
+    empty,
+    from_components,
+    is_diagonal,
+    mixture_of,
+    novelty_thresholds,
+    with_capacity,
+)
+from everlearn.gaussian import conditional
+from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.gaussian import moment_match
+from everlearn.gaussian.mixture import Mixture, variances, with_matrices
+from everlearn.linalg.backend import HOST, Backend
+from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.linalg.chunked import to_internal, to_internal_with_gaps
-from everlearn.monitoring import event_log as monitor
-from everlearn.monitoring.event_log import Event
-from everlearn.monitoring.kernels.event_log import sample_rows
+from everlearn.monitoring import event_log, page_hinkley
+from everlearn.monitoring.event_log import Event, MonitorState
+from everlearn.monitoring.kernels.page_hinkley import TestSettings
 from everlearn.monitoring.page_hinkley import PageHinkley
+from everlearn.persistence.schema import check_state, expect, expect_fields, require
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
+# max_components="auto" keeps the precisions within 2^24 numbers (128 MiB).
+MAX_COMPONENTS = 200
+MAX_NUMBERS = 2**24
+# Under forgetting the count of a component fades; below this it is pruned.
+FADED = 0.05
+# Spreads of one column in two models that differ by more than this are taken for different units.
+MAX_SCALE_RATIO = 1000.0
+# From this many rows on, a model that is warming up estimates the scale of its columns.
+MIN_ROWS_FOR_SCALE = 20
 
 
-class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, StreamEstimator):
-    """Gaussian mixture learned from a stream in one pass, creating components where data is new.
+class StreamConstants(NamedTuple):
+    """Constants derived from a mixture's parameters and the scale of its columns."""
 
-    Each row updates the components by its posterior probabilities in O(K D^2), for K components and D columns, or opens
-    a new component when it is far from all of them (`beta`). The update is exact recursive estimation, after the fast
-    incremental Gaussian mixture network [1]_; docs/errata.md says where it differs from the printed one. NaN means "not
-    observed": a row teaches what its observed columns say.
+    frame: Frame
+    inverse_scale: Array  # (D,)
+    log_scale: Array  # (D,)
+    settings: Settings
+    alarm: Array  # (D + 1,), squared distance from which a row with d observed columns is recorded as a novelty
+    detector: TestSettings
 
-    Learning keeps many fine components. Answers (`score_samples`, `predict`, `means_`, ...) come from a copy in which
-    components that differ little are merged and each takes something of the shape that all have in common. The copy
-    learns every row too, and is made anew whenever a quarter more rows have come; so it may be asked after every row.
+
+def fewest_missing_first(X: Array, n: int) -> NDArray[np.intp] | None:
+    """Order in which to learn the first n rows of a stream: those with fewer missing values come first.
+
+    A missing value is filled by what its component knows, and a new component knows only the variance it was created
+    with: rows filled from that would confirm it. None where the rows are in order already.
+    """
+    missing = np.isnan(X[:n]).sum(axis=1)
+    return np.argsort(missing, kind="stable") if np.any(missing[1:] < missing[:-1]) else None
+
+
+def reordered(values: Array, order: NDArray[np.intp]) -> Array:
+    """A copy of the values, the first of them in another order."""
+    moved = values.copy()
+    moved[: len(order)] = values[order]
+    return moved
+
+
+def check_prune(prune: Any) -> tuple[float, float]:
+    """The two numbers of the parameter `prune`."""
+    if len(prune) != 2 or not all(isinstance(value, Real) and float(value) >= 0 for value in prune):
+        raise InputError(f"prune must be None or (min_age, min_count), two numbers from 0 on; got {prune!r}.")
+    return float(prune[0]), float(prune[1])
+
+
+def squared_scale(scale: Array, *, diagonal: bool) -> Array:
+    """Factor from internal to the data's units of covariances (D, D), or of variances (D,)."""
+    return scale * scale if diagonal else scale * scale[:, None]
+
+
+class FIGMN(Density, StreamEstimator):
+    """Fast incremental Gaussian mixture network [1]_: a mixture learned in one pass, one row at a time.
+
+    A row that is near a component (its squared Mahalanobis distance is below the upper `beta` quantile of chi-square)
+    updates all components by its posterior probabilities in O(K D^2), for K components and D columns; any other row
+    opens a new component of variance `delta`. The defaults are the settings of the paper's experiments as its author's
+    code reads them, with the exact recursive update in place of the printed one; docs/errata.md says where they
+    differ. For a mixture that finds its number of components by itself see
+    :class:`everlearn.IncrementalGaussianMixture`.
+
+    NaN means "not observed": a row teaches what its observed columns say.
 
     Parameters
     ----------
-    delta : float, default=1.0
+    delta : float, default=0.5
         Variance of a new component, in units of the variance of each column.
-    beta : float, default=0.5
-        How readily a row opens a component: it does so when it is farther from every component than all but a share
-        `beta` of that component's own rows would be. In formulas, its squared Mahalanobis distance to each exceeds the
-        upper `beta` quantile of chi-square. Near 0 only what is truly new opens one; 0 keeps a single component.
+    beta : float, default=2e-6
+        Share of a component's own rows that lie farther from it than a row that opens a new component. Near 0 only
+        rows far from everything do; 0 keeps a single component. (The printed 4.9e-324 cannot be taken literally.)
     scale : "auto" or array-like of shape (n_features,), default="auto"
         Standard deviation of each column. "auto" estimates it: `fit` from all rows it is given, `partial_fit` from
-        the first `warmup` rows, which are kept until then. Of these the rows with fewest gaps are learned first:
-        gaps are filled by what is known already.
+        the first `warmup` rows, which are kept until then. Of these the rows with the fewest missing values are
+        learned first.
     warmup : "auto" or int, default="auto"
         Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
         more, and at most 2000.
     max_components : "auto" or int, default="auto"
         Most components that are kept. "auto" is 200, or what 128 MiB of precision matrices hold. When a new component
-        has no room, components that cost little likelihood are merged.
-    merging : bool, default=True
-        True: answers come from a copy in which components that differ little are merged, and a mixture that has no
-        room left merges all pairs that cost less than a tenth of a BIC penalty (and down to half of `max_components` if
-        need be). False: answers come from the components as they are learned, and only the cheapest pair is merged when
-        there is no room.
+        has no room, the pair that costs the least likelihood is merged.
     prune : None or tuple (min_age, min_count), default=None
         Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
         probabilities summed).
     update : {"exact", "paper"}, default="exact"
         "paper" keeps the covariance update as printed in [1]_, eq. 11.
-    forgetting : None, float or "adaptive", default=None
+    forgetting : None or float, default=None
         Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows: 0.99 is 100
-        rows. None forgets nothing. "adaptive" runs several mixtures of different memory and answers from the one that
-        predicts best.
-    covariance : {"full", "diag"}, default="full"
+        rows. None forgets nothing.
+    covariance_type : {"full", "diag"}, default="full"
         Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
-    dtype : {"float64", "float32"}, default="float64"
-        Precision of the matrix products by which long batches (four rows a column) of many columns are learned.
-        "float32" is faster, and squared distances are then right to about six digits. Everything else, and a mixture
-        with covariances that single precision cannot hold, stays in double precision.
-    second_look : bool, default=False
-        Whether to keep a uniform sample of rows (1000, or 100 a column if that is more) and refine the components on
-        it before answering. Models that are merged refine what they know together on the samples of all.
     novelty_level : float, default=1e-4
         A row farther from all components than this share of their own rows would be is recorded as a novelty.
     change_detector : PageHinkley, optional
         The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
     device : None or str, default=None
         Where the matrices of large batches live: None, this machine's memory and BLAS; or a device of torch's, such as
-        "cuda" (needs the extra `torch`). Diagonal covariances, rows with gaps and single rows are always worked on
-        here, and so is forgetting="adaptive". Answers are the same up to rounding.
+        "cuda" (needs the extra `torch`). Diagonal covariances, rows with missing values and single rows are always
+        worked on here. Answers are the same up to rounding.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample` and `sample_columns`.
     verbose : int, default=0
@@ -110,8 +159,8 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
     means_ : ndarray of shape (n_components_, n_features)
         Means of the components.
     covariances_ : ndarray of shape (n_components_, n_features, n_features)
-        Covariances of the components.
-    precisions_ : ndarray of shape (n_components_, n_features, n_features)
+        Covariances of the components; (n_components_, n_features) with covariance_type="diag".
+    precisions_ : ndarray of the shape of covariances_
         Inverses of the covariances.
     n_components_ : int
         Number of components.
@@ -123,6 +172,8 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
         The latest novelties and changes, at most 1000: row number, kind and value.
     effective_samples_ : float
         Rows that the model remembers: all, or those that forgetting has left.
+    keeps_rows_ : bool
+        Whether the model, and with it its file, holds rows of the stream: only while warming up.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -135,31 +186,28 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
     Examples
     --------
     >>> import numpy as np
-    >>> from everlearn import IncrementalGaussianMixture
+    >>> from everlearn import FIGMN
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
-    >>> model = IncrementalGaussianMixture().fit(rng.permutation(X))
-    >>> model.score_samples([[0.0, 0.0], [9.0, 9.0], [4.5, 4.5]]).round(1)
-    array([ -2.5,  -2.6, -14.6])
-    >>> model.weights_[:2].round(2)
-    array([0.5 , 0.49])
+    >>> model = FIGMN(delta=0.1, beta=0.001).fit(rng.permutation(X))
+    >>> model.n_components_
+    2
+    >>> model.weights_.round(2)
+    array([0.5, 0.5])
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_constants_", "_cache_")
+    _transient: ClassVar[tuple[str, ...]] = ("_constants_", "_provisional_")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "delta": [Interval(Real, 0, None, closed="neither")],
         "beta": [Interval(Real, 0, 1, closed="left")],
         "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
         "warmup": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "merging": ["boolean"],
         "prune": [None, tuple, list],
         "update": [StrOptions({"exact", "paper"})],
-        "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
-        "covariance": [StrOptions({"full", "diag"})],
-        "dtype": [StrOptions({"float64", "float32"})],
-        "second_look": ["boolean"],
+        "forgetting": [None, Interval(Real, 0, 1, closed="right")],
+        "covariance_type": [StrOptions({"full", "diag"})],
         "novelty_level": [Interval(Real, 0, 1, closed="neither")],
         "change_detector": [None, PageHinkley],
         "device": [None, str],
@@ -170,18 +218,15 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
     def __init__(
         self,
         *,
-        delta: float = 1.0,
-        beta: float = 0.5,
+        delta: float = 0.5,
+        beta: float = 2e-6,
         scale: Any = "auto",
         warmup: Any = "auto",
         max_components: Any = "auto",
-        merging: bool = True,
         prune: tuple[float, float] | None = None,
         update: str = "exact",
-        forgetting: Any = None,
-        covariance: str = "full",
-        dtype: str = "float64",
-        second_look: bool = False,
+        forgetting: float | None = None,
+        covariance_type: str = "full",
         novelty_level: float = 1e-4,
         change_detector: PageHinkley | None = None,
         device: str | None = None,
@@ -193,41 +238,21 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
         self.scale = scale
         self.warmup = warmup
         self.max_components = max_components
-        self.merging = merging
         self.prune = prune
         self.update = update
         self.forgetting = forgetting
-        self.covariance = covariance
-        self.dtype = dtype
-        self.second_look = second_look
+        self.covariance_type = covariance_type
         self.novelty_level = novelty_level
         self.change_detector = change_detector
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    @classmethod
-    def paper(cls, **parameters: Any) -> Self:
-        """Return a mixture with the settings of the FIGMN paper's experiments, as its author's code reads them.
-
-        delta = 0.5 times the variance, beta = 2e-6 (the printed 4.9e-324 cannot be taken literally), no merging and
-        the exact update: the reading that comes nearest to the paper's tables 2 and 3, see docs/errata.md.
-
-        Parameters
-        ----------
-        **parameters
-            Parameters that are to differ.
-
-        Returns
-        -------
-        IncrementalGaussianMixture
-            An unfitted mixture.
-        """
-        return cls(**{"delta": 0.5, "beta": 2e-6, "merging": False, **parameters})
+    # -- from and to scikit-learn -----------------------------------------------------------------
 
     @classmethod
     def from_sklearn(cls, mixture: Any, *, n_samples: float, **parameters: Any) -> Self:
-        """Return a mixture that knows what a fitted scikit-learn mixture does, and goes on learning.
+        """Return a mixture with the components of a fitted scikit-learn mixture, which goes on learning.
 
         Parameters
         ----------
@@ -240,114 +265,197 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
 
         Returns
         -------
-        IncrementalGaussianMixture
+        FIGMN
             A mixture with the same densities.
 
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn import FIGMN
         >>> from sklearn.mixture import GaussianMixture
         >>> X = np.random.default_rng(0).normal(size=(500, 2))
         >>> batch = GaussianMixture(3, random_state=0).fit(X)
-        >>> model = IncrementalGaussianMixture.from_sklearn(batch, n_samples=500)
+        >>> model = FIGMN.from_sklearn(batch, n_samples=500)
         >>> bool(np.allclose(model.score_samples(X), batch.score_samples(X)))
         True
         >>> model.partial_fit(X + 9.0).n_samples_seen_
         1000
         """
-        from everlearn.figmn.sklearn_conversion import from_sklearn
-
-        return from_sklearn(cls, mixture, n_samples, parameters)
+        if not isinstance(n_samples, Real) or not 0.0 < float(n_samples) < np.inf:
+            raise InputError(
+                f"n_samples must be the positive number of rows that the mixture stands for; got {n_samples!r}."
+            )
+        known = mixture_of_sklearn(mixture)
+        model = cls(**{"covariance_type": "diag" if known.is_diagonal else "full", **parameters})
+        model._validate_params()
+        if model.covariance_type == "diag" and not known.is_diagonal:
+            raise InputError(
+                "covariance_type='diag' cannot hold the full covariances of this mixture. Leave the parameter out, or "
+                "fit the mixture with covariance_type='diag'."
+            )
+        known = with_matrices(known) if model.covariance_type == "full" else known
+        model.n_features_in_ = known.means.shape[1]
+        if hasattr(mixture, "feature_names_in_"):
+            model.feature_names_in_ = mixture.feature_names_in_.copy()
+        mean, variance = moment_match(known.weights, known.means, variances(known))
+        std = np.sqrt(variance) if isinstance(model.scale, str) else model._given_scale(len(mean))
+        frame = frame_of_spread(std, mean)
+        state = from_components(
+            known.weights * float(n_samples),
+            known.means / frame.scale,
+            known.covariances / squared_scale(frame.scale, diagonal=known.is_diagonal),
+            np.full(len(known.weights), float(n_samples)),
+        )._replace(n_rows=round(n_samples))
+        limit = model._settings(frame).max_components
+        return model._with_state(merge.reduced(state, limit), frame, holds_prior=False)
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn mixture with the same densities.
-
-        It has all components that densities are answered from; for fewer, see :func:`everlearn.reduce`.
 
         Returns
         -------
         sklearn.mixture.GaussianMixture
             A fitted mixture.
         """
-        from everlearn.figmn.sklearn_conversion import to_sklearn
-
-        return to_sklearn(self)
+        weights, means, covariances = self.weights_, self.means_, self.covariances_
+        new = fitted_sklearn(Mixture(weights, means, covariances), self.covariance_type)
+        if hasattr(self, "feature_names_in_"):
+            new.feature_names_in_ = self.feature_names_in_.copy()
+        new.random_state = self.random_state
+        return new
 
     # -- learning ---------------------------------------------------------------------------------
 
     def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
         """Learn the rows of X, and return the log-density that each had just before it was learned.
 
-        This is how to score a stream as it comes: one pass, no second look at a row.
+        This is how to score a stream as it comes, in one pass.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             The next rows of the stream.
         sample_weight : array-like of shape (n_samples,), optional
-            Positive weights of the rows.
+            Weights of the rows; a row of weight zero is left out.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log-densities, in nats; NaN for rows that came while the model was warming up.
+            Log-densities, in nats; NaN for rows that came while the model was warming up, and for those left out.
 
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn import FIGMN
         >>> X = np.random.default_rng(0).normal(size=(1000, 2))
         >>> X[700] = 9.0
-        >>> log_density = IncrementalGaussianMixture().prequential(X)
+        >>> log_density = FIGMN().prequential(X)
         >>> int(np.nanargmin(log_density))
         700
         """
         log_density: Array = self._advance(X, None, sample_weight)
         return log_density
 
+    def _check_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool) -> Any:
+        rows = self._check_X(X, first=first)
+        if sample_weight is None:
+            return rows, None, None
+        given = np.asarray(sample_weight)
+        left_out = given == 0 if given.dtype.kind in "fiub" else np.zeros(given.shape, dtype=bool)
+        weights = check_weights(np.where(left_out, 1, given) if left_out.any() else sample_weight, len(rows))
+        return rows, None, np.where(left_out, 0.0, weights)
+
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
         self._check_compound_parameters()
-        self._pair_ = answering.init(self._empty(D))
-        self._bank_: adaptive.AdaptiveState | None = None
-        self._monitor_ = monitor.init()
+        self._state_ = empty(D, diagonal=self.covariance_type == "diag")
+        self._holds_prior_ = True
+        self._monitor_ = event_log.init()
         self._warmup_: Warmup | None = None
         self._frame_: Frame | None = None
-        if self.second_look:
-            self._sample_ = np.zeros((min(max(1000, 100 * D), max(1000, MAX_NUMBERS // D)), D))
-            self._sampled_ = 0
+        self._provisional_: tuple[State, StreamConstants] | None = None
         if not isinstance(self.scale, str):
-            self._settle(frame_of_spread(self._given_scale(D)))
+            self._fix_scale(frame_of_spread(self._given_scale(D)))
         elif whole:
-            self._settle(frame_of_rows(X))
+            self._fix_scale(frame_of_rows(X))
         else:
             n = self._warmup_rows(D)
             self._warmup_ = Warmup(np.zeros((n, D)), np.zeros(n), 0)
-            self._cache_: dict[str, Any] = {}
 
-    def _settle(self, frame: Frame) -> None:
-        """Fix the frame, and with it the constants of the stream."""
+    def _check_compound_parameters(self) -> None:
+        """Refuse at the start what would otherwise fail when the warm-up ends."""
+        if self.prune is not None:
+            check_prune(self.prune)
+        if self.change_detector is not None:
+            page_hinkley.check(self.change_detector, "change_detector")
+        self._backend()
+
+    def _warmup_rows(self, D: int) -> int:
+        return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
+
+    def _given_scale(self, D: int) -> Array:
+        scale = np.asarray(self.scale, dtype=np.float64)
+        if scale.shape not in ((), (D,)) or not np.all(np.isfinite(scale) & (scale > 0)):
+            raise InputError(
+                f"scale must be 'auto' or a positive standard deviation for each of {D} columns; got {self.scale!r}."
+            )
+        return np.broadcast_to(scale, (D,)).copy()
+
+    def _fix_scale(self, frame: Frame) -> None:
+        """Fix the coordinates of the stream, and with them its constants."""
         self._frame_ = frame
-        self._constants_ = self._constants_for(frame)
-        self._cache_ = {}
-        if self.forgetting == "adaptive" and self._bank_ is None:
-            self._bank_ = adaptive.init(self._pair_.learning)
+        self._constants_ = self._derive_constants(frame)
+
+    def _derive_constants(self, frame: Frame) -> StreamConstants:
+        D = len(frame.scale)
+        return StreamConstants(
+            frame,
+            1.0 / frame.scale,
+            np.log(frame.scale),
+            self._settings(frame),
+            event_log.alarm_thresholds(self.novelty_level, D),
+            event_log.detector_settings(self.change_detector or PageHinkley()),
+        )
+
+    def _settings(self, frame: Frame) -> Settings:
+        D = len(frame.scale)
+        auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance_type == "diag" else D * D)))
+        forgetting = 1.0 if self.forgetting is None else float(self.forgetting)
+        min_age, min_count = (0.0, FADED) if forgetting < 1.0 else (np.inf, 0.0)
+        if self.prune is not None:
+            min_age, min_count = check_prune(self.prune)
+        return Settings(
+            centre=frame.centre,
+            initial_variance=self.delta * frame.variance,
+            thresholds=novelty_thresholds(self.beta, D),
+            paper=self.update == "paper",
+            forgetting=forgetting,
+            min_age=min_age,
+            min_count=min_count,
+            max_components=auto if self.max_components == "auto" else int(self.max_components),
+            max_merge_cost=0.0,
+            log_scale=np.log(frame.scale),
+        )
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
-        """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
-        self._device()
-        weights = np.ones(len(X)) if weights is None else weights
-        self._cache_.clear()
+        """Buffer rows while warming up, learn the others; returns the log-density of each before it was learned."""
+        self._provisional_ = None
+        if weights is None:
+            weights = np.ones(len(X))
+        elif not weights.all():
+            log_density, kept = np.full(len(X), np.nan), np.flatnonzero(weights)
+            if len(kept):
+                log_density[kept] = self._learn(X[kept], y, weights[kept])
+            return log_density
         if self._warmup_ is None:
-            return self._learn_settled(X, weights)
+            return self._learn_scaled(X, weights)
         n, taken = len(X), min(len(X), len(self._warmup_.rows) - self._warmup_.n)
-        X, weights = self._warm_up(self._warmup_, X, weights, taken)
-        log_density = self._learn_settled(X, weights) if len(X) else np.empty(0)
+        X, weights = self._fill_warmup(self._warmup_, X, weights, taken)
+        log_density = self._learn_scaled(X, weights) if len(X) else np.empty(0)
         return np.concatenate([np.full(taken, np.nan), log_density[len(log_density) - (n - taken) :]])
 
-    def _warm_up(self, warmup: Warmup, X: Array, weights: Array, taken: int) -> tuple[Array, Array]:
-        """Put rows into the buffer; once it is full, set the frame and return every row to be learned."""
+    def _fill_warmup(self, warmup: Warmup, X: Array, weights: Array, taken: int) -> tuple[Array, Array]:
+        """Put rows into the buffer; once it is full, fix the scale and return every row to be learned."""
         end = warmup.n + taken
         warmup.rows[warmup.n : end] = X[:taken]
         warmup.weights[warmup.n : end] = weights[:taken]
@@ -355,124 +463,424 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
         if end < len(warmup.rows):
             return X[:0], weights[:0]
         self._warmup_ = None
-        self._settle(frame_of_rows(warmup.rows))
+        self._fix_scale(frame_of_rows(warmup.rows))
         return np.concatenate([warmup.rows, X[taken:]]), np.concatenate([warmup.weights, weights[taken:]])
 
-    def _learn_settled(self, X: Array, weights: Array) -> Array:
+    def _learn_scaled(self, X: Array, weights: Array) -> Array:
+        """Learn rows in the coordinates of the stream, and watch what they were to the mixture."""
         rows, gaps = to_internal_with_gaps(X, self._constants_.inverse_scale, LIMIT)
-        first_row = self._pair_.learning.n_rows
-        order = self._opening_order(rows) if gaps and first_row == 0 else None
+        first_row = self._state_.n_rows
+        order = self._first_rows_order(rows) if gaps and first_row == 0 else None
         if order is not None:
             rows[: len(order)] = rows[order]
-            weights = answering.rearranged(weights, order)
-        info = self._learn_in_turn(rows, weights, gaps)
+            weights = reordered(weights, order)
+        info = self._learn_on_backend(rows, weights, gaps)
         if order is not None:
             back = np.argsort(order)
             rows[: len(order)] = rows[back]
-            density, distance = (answering.rearranged(told, back) for told in info[:2])
-            info = Info(density, distance, info.skipped_updates)
-        self._watch(rows, info, first_row, gaps)
+            info = info._replace(log_density=reordered(info.log_density, back), distance=reordered(info.distance, back))
+        self._watch(rows, info, first_row)
         return info.log_density
 
-    def _opening_order(self, rows: Array) -> NDArray[np.intp] | None:
-        """Order of the rows that a stream starts with: those that warm it up may change places."""
+    def _first_rows_order(self, rows: Array) -> NDArray[np.intp] | None:
+        """Order of the rows that a stream starts with: only those of the warm-up may change places."""
         if not isinstance(self.scale, str):
             return None
-        return answering.opening_order(rows, self._warmup_rows(rows.shape[1]))
+        return fewest_missing_first(rows, self._warmup_rows(rows.shape[1]))
 
-    def _learn_in_turn(self, rows: Array, weights: Array, gaps: bool) -> Info:
-        settings = self._constants_.settings
-        if self._bank_ is None:
-            self._pair_, info = self._learn_on_device(rows, weights, settings, gaps)
-            return info
-        n_rows = self._pair_.learning.n_rows + len(rows)
-        self._bank_, info = adaptive.learn(self._bank_, rows, weights, settings.learning)
-        self._pair_ = self._pair_._replace(learning=adaptive.answering(self._bank_)._replace(n_rows=n_rows))
+    def _backend(self) -> Backend:
+        return HOST if self.device is None else torch_device(self.device)
+
+    def _learn_on_backend(self, rows: Array, weights: Array, gaps: bool) -> Info:
+        """Learn where `device` says; a device that fails in the middle, for want of memory, leaves the model as is."""
+        backend, settings = self._backend(), self._constants_.settings
+        spare = None if backend is HOST else copied(self._state_)
+        try:
+            self._state_, info = learn.learn(self._state_, rows, weights, settings, backend, gaps=gaps)
+        except RuntimeError as error:
+            if spare is None:
+                raise
+            self._state_ = spare
+            raise device_failure(self.device, error) from error
         return info
 
-    def _learn_on_device(self, rows: Array, weights: Array, settings: PairSettings, gaps: bool) -> tuple[Pair, Info]:
-        """Learn where `device` says. A device can fail in the middle, for want of memory: then nothing is learned."""
-        device = self._device()
-        if device is HOST:
-            here = SINGLE if self.dtype == "float32" else HOST
-            return answering.learn(self._pair_, rows, weights, settings, here, gaps=gaps)
-        spare = answering.copied(self._pair_)
-        try:
-            return answering.learn(self._pair_, rows, weights, settings, device, gaps=gaps)
-        except RuntimeError as error:
-            self._pair_ = spare
-            raise device_failure(self.device, error) from error
-
-    def _watch(self, rows: Array, info: Info, first_row: int, gaps: bool) -> None:
+    def _watch(self, rows: Array, info: Info, first_row: int) -> None:
         constants = self._constants_
-        self._monitor_ = monitor.watch(
+        self._monitor_ = event_log.watch(
             self._monitor_, rows, info.log_density, info.distance,
-            first_row=first_row, log_scale=constants.log_scale, alarm=constants.alarm, detector=constants.detector,
-            gaps=gaps,
+            first_row=first_row, alarm=constants.alarm, detector=constants.detector,
         )  # fmt: skip
-        if self.second_look:
-            self._sampled_ = sample_rows(rows, self._sample_, self._sampled_)
         if info.skipped_updates:
             warnings.warn(
                 f"update='paper': {info.skipped_updates} updates would have made a covariance indefinite and were "
                 "skipped (FIGMN eq. 11; see docs/errata.md). update='exact' has no such rows.",
                 DivergenceWarning,
-                stacklevel=6,
+                stacklevel=2,
             )
 
-    # -- what the answers come from ---------------------------------------------------------------
+    # -- what answers come from -------------------------------------------------------------------
 
-    def _answer(self) -> tuple[MixtureState, Constants]:
-        """State and constants that answers come from: while warming up, what the buffer would give."""
-        answer: tuple[MixtureState, Constants] | None = self._cache_.get("answer")
-        if answer is None:
-            pair, constants = self._settled()
-            if pair.learning.n_components == 0:
-                raise InputError("The model has no component yet: every row so far was NaN in all columns.")
-            state = self._refined(pair, constants) if self.second_look else pair.answering or pair.learning
-            answer = self._cache_["answer"] = state, constants
-            self._cache_["visible"] = self.second_look or not self.merging or pair.answering is not None
+    def _current(self) -> tuple[State, StreamConstants]:
+        """The state that answers, and its constants: while warming up, what the buffered rows would give."""
+        self._check_started()
+        if self._warmup_ is None:
+            answer = self._state_, self._constants_
+        else:
+            if self._provisional_ is None:
+                self._provisional_ = self._learn_provisionally(self._warmup_)
+            answer = self._provisional_
+        if answer[0].n_components == 0:
+            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
         return answer
 
-    def _settled(self) -> tuple[Pair, Constants]:
-        if self._warmup_ is None:
-            return self._pair_, self._constants_
-        rows, weights = self._warmup_.rows[: self._warmup_.n], self._warmup_.weights[: self._warmup_.n]
-        constants = self._constants_for(frame_of_rows(rows))
+    def _learn_provisionally(self, warmup: Warmup) -> tuple[State, StreamConstants]:
+        rows, weights = warmup.rows[: warmup.n], warmup.weights[: warmup.n]
+        constants = self._derive_constants(frame_of_rows(rows))
         internal = to_internal(rows, constants.inverse_scale, LIMIT)
-        order = self._opening_order(internal)
+        order = self._first_rows_order(internal)
         if order is not None:
             internal, weights = internal[order], weights[order]
-        empty = answering.init(self._empty(self.n_features_in_))
-        return answering.learn(empty, internal, weights, constants.settings)[0], constants
+        state = empty(self.n_features_in_, diagonal=self.covariance_type == "diag")
+        return learn.learn(state, internal, weights, constants.settings)[0], constants
 
-    def _refined(self, pair: Pair, constants: Constants) -> MixtureState:
-        merged = self._merged(pair, constants)
-        if self._warmup_ is None:
-            sample = self._sample_[: min(self._sampled_, len(self._sample_))]
-        else:
-            rows = self._warmup_.rows[: self._warmup_.n]
-            sample = to_internal(rows[~np.isnan(rows).all(axis=1)], constants.inverse_scale, LIMIT)
-        return second_look.refined(merged, sample)
+    def _score(self, X: ArrayLike, *, posteriors: bool = False) -> tuple[Array, Scores]:
+        """Rows in internal coordinates, and what they are to the mixture."""
+        self._check_started()
+        rows = self._check_X(X)
+        state, constants = self._current()
+        rows, backend = to_internal(rows, constants.inverse_scale, LIMIT), self._backend()
+        try:
+            return rows, ask.score(state, rows, constants.log_scale, posteriors=posteriors, backend=backend)
+        except RuntimeError as error:
+            if backend is HOST:
+                raise
+            raise device_failure(self.device, error) from error
 
-    def _readout(self) -> tuple[MixtureState, Constants]:
-        """State and constants that the visible components come from: what answers, merged where it has many."""
-        state, constants = self._answer()
-        if self._cache_["visible"]:
-            return state, constants
-        if "readout" not in self._cache_:
-            self._cache_["readout"] = self._merged(self._settled()[0], constants)
-        return self._cache_["readout"], constants
+    # -- densities and components -----------------------------------------------------------------
 
-    def _merged(self, pair: Pair, constants: Constants) -> MixtureState:
-        settings, variance = constants.settings.learning, constants.frame.variance
-        return readout.merged_copy(pair.learning, settings, variance, primed=pair.primed)
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log-density of each row; of its observed part where values are missing.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to score.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-densities.
+        """
+        return self._score(X)[1].log_density
+
+    def p_value(self, X: ArrayLike) -> Array:
+        """Probability that a row of the nearest component lies farther from it than each row: small for a novelty.
+
+        By the chi-square distribution of squared Mahalanobis distances over the observed columns. The nearest component
+        may be one of few rows: a row like one that came before is not new, however rare; `score_samples` tells how rare
+        it is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to judge.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            p-values; 1 for a row without any observed column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import FIGMN
+        >>> model = FIGMN().fit(np.random.default_rng(0).normal(size=(1000, 2)))
+        >>> model.p_value([[0.5, 0.5], [9.0, 9.0], [0.5, np.nan]]) > 1e-4
+        array([ True, False,  True])
+        """
+        rows, scores = self._score(X)
+        observed = (~np.isnan(rows)).sum(axis=1)
+        tail = chdtrc(np.maximum(observed, 1), np.maximum(scores.distance, 0.0))
+        return np.asarray(np.where(observed > 0, tail, 1.0))
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Posterior probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            Probabilities; each row sums to one.
+        """
+        return self._score(X, posteriors=True)[1].posterior
+
+    def predict(self, X: ArrayLike) -> NDArray[np.intp]:
+        """Component with the highest posterior probability for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows to assign.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Component numbers.
+        """
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
+        """Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows.
+        labels : ndarray of shape (n_samples,)
+            The component that each row came from.
+        """
+        check_draws(n_samples)
+        state, constants = self._current()
+        X, labels = mixtures.sample(mixture_of(state), n_samples, generator(self.random_state))
+        return X * constants.frame.scale, labels
+
+    # -- any columns from any others --------------------------------------------------------------
+
+    def condition(self, X: ArrayLike, *, given: Any = None, target: Any = None) -> Conditional:
+        """Distribution of some columns for each row, once others are known.
+
+        Columns are chosen by name or number, one or a list. NaN among the known values means "not observed".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Without `given`: rows with all columns of the model, in which the target columns are not looked at. With
+            `given`: those columns only, in that order.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        target : column or list of columns, optional
+            The columns to answer for; by default all that are not given.
+
+        Returns
+        -------
+        Conditional
+            A Gaussian mixture for each row: mean, standard deviation, quantiles, intervals, density, samples.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import FIGMN
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1]))
+        >>> model.condition([[2.0]], given=0, target=1).mean().round(1)
+        array([[7.]])
+        """
+        rows, columns = self._resolve_columns(X, given, target)
+        state, constants = self._current()
+        mixture = ask.condition(state, to_internal(rows, constants.inverse_scale, LIMIT), columns)
+        names = self._column_names()
+        shown = columns.tolist() if names is None else [names[column] for column in columns]
+        return Conditional(mixture, constants.frame.scale[columns], shown)
+
+    def predict_columns(
+        self,
+        X: ArrayLike,
+        target: Any,
+        *,
+        given: Any = None,
+        return_std: bool = False,
+        return_cov: bool = False,
+        interval: float | None = None,
+    ) -> Any:
+        """Expected values of some columns for each row, given the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Rows, as for `condition`.
+        target : column or list of columns
+            The columns to predict, by name or number.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+        return_cov : bool, default=False
+            Whether to return covariances too.
+        interval : float, optional
+            Whether to return the ends of the central interval of this probability too.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples, n_targets)
+            Expected values. What else was asked for follows in a tuple, in the order of the parameters:
+        std : ndarray of shape (n_samples, n_targets)
+            Standard deviations.
+        cov : ndarray of shape (n_samples, n_targets, n_targets)
+            Covariances.
+        ends : tuple (low, high) of ndarray of shape (n_samples, n_targets)
+            Ends of the intervals.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import FIGMN
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1, -x]))
+        >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
+        array([[ 7., -2.]])
+        >>> mean, (low, high) = model.predict_columns([[2.0, np.nan, np.nan]], target=1, interval=0.9)
+        >>> bool(low < mean < high)
+        True
+        """
+        rows, columns = self._resolve_columns(X, given, target)
+        state, constants = self._current()
+        if interval is not None:
+            conditional.check_coverage("interval", interval)
+        scale, internal = constants.frame.scale[columns], to_internal(rows, constants.inverse_scale, LIMIT)
+        if not (return_std or return_cov or interval is not None):
+            return ask.conditional_mean(state, internal, columns) * scale
+        answers: list[list[Any]] = []
+        # Part by part, because conditional mixtures are larger than what is asked of them.
+        for part in ask.conditional_parts(state, internal, columns):
+            found = [conditional.mean(part) * scale]
+            if return_std:
+                found.append(conditional.std(part) * scale)
+            if return_cov:
+                found.append(conditional.covariance(part) * scale * scale[:, None])
+            if interval is not None:
+                found.extend(end * scale for end in conditional.interval(part, interval))
+            answers.append(found)
+        joined = [np.concatenate(values) for values in zip(*answers, strict=True)]
+        return (*joined[:-2], tuple(joined[-2:])) if interval is not None else tuple(joined)
+
+    def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Fill missing values with their expectation given what was observed in the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN where a value was not observed.
+        return_std : bool, default=False
+            Whether to return the standard deviation of each filled value too.
+
+        Returns
+        -------
+        filled : ndarray of shape (n_samples, n_features)
+            The rows without missing values; observed values as they were.
+        std : ndarray of shape (n_samples, n_features)
+            Standard deviations, zero where a value was observed; only with `return_std`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import FIGMN
+        >>> x = np.random.default_rng(0).normal(size=2000)
+        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1]))
+        >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)
+        array([[2., 7.],
+               [1., 4.]])
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        state, constants = self._current()
+        mean, std = ask.impute(state, to_internal(rows, constants.inverse_scale, LIMIT))
+        filled: Array = np.where(np.isnan(rows), mean * constants.frame.scale, rows)
+        return (filled, std * constants.frame.scale) if return_std else filled
+
+    def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
+        """Draw values of some columns for each row, given the others.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
+            Rows, as for `condition`.
+        target : column or list of columns
+            The columns to draw, by name or number.
+        given : column or list of columns, optional
+            The columns that X holds; by default all.
+        n_samples : int, default=1
+            Draws for each row.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples, n_targets)
+            The draws.
+        """
+        return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
+
+    def _column_names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else list(names)
+
+    def _resolve_columns(self, X: ArrayLike, given: Any, target: Any) -> tuple[Array, Indices]:
+        """Rows with all columns, NaN where nothing is given, and the numbers of the target columns."""
+        self._check_started()
+        names, D = self._column_names(), self.n_features_in_
+        if given is None:
+            if target is None:
+                raise InputError("Say which columns to ask for: target= by name or number, or given= for all others.")
+            return self._check_X(X), column_numbers(target, names, D, "target")
+        known = column_numbers(given, names, D, "given")
+        columns = np.setdiff1d(np.arange(D), known) if target is None else column_numbers(target, names, D, "target")
+        if not len(columns) or np.isin(columns, known).any():
+            raise InputError(f"given={given!r} and target={target!r} must be different columns, and target not empty.")
+        values, own = as_rows(X), column_names(X)
+        if values.shape[1] != len(known):
+            raise InputError(f"X has {values.shape[1]} columns, given names {len(known)}; X holds the given ones only.")
+        wanted = None if names is None else [names[column] for column in known]
+        if own is not None and wanted is not None and own != wanted:
+            raise InputError(f"X has the columns {own}, given names {wanted}. Give X in the order of given.")
+        rows = np.full((len(values), D), np.nan)
+        rows[:, known] = values
+        return self._check_X(rows), columns
+
+    # -- what was learned -------------------------------------------------------------------------
+
+    @property
+    def weights_(self) -> Array:
+        """Mixture weights."""
+        state, _ = self._current()
+        counts = state.counts[: state.n_components]
+        return counts / counts.sum()
+
+    @property
+    def means_(self) -> Array:
+        """Means of the components."""
+        state, constants = self._current()
+        return state.means[: state.n_components] * constants.frame.scale
+
+    @property
+    def covariances_(self) -> Array:
+        """Covariances of the components; their variances if covariance_type="diag"."""
+        state, constants = self._current()
+        return covariances_of(state) * squared_scale(constants.frame.scale, diagonal=is_diagonal(state))
+
+    @property
+    def precisions_(self) -> Array:
+        """Inverses of the covariances."""
+        state, constants = self._current()
+        square = squared_scale(constants.frame.scale, diagonal=is_diagonal(state))
+        return state.precisions[: state.n_components] / square
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        return int(self._current()[0].n_components)
 
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows learned."""
         self._check_started()
-        return int(self._pair_.learning.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
+        return int(self._state_.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
 
     @property
     def prequential_score_(self) -> float | None:
@@ -485,23 +893,175 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
     def events_(self) -> list[Event]:
         """The latest novelties and changes."""
         self._check_started()
-        return monitor.events(self._monitor_)
+        return event_log.events(self._monitor_)
 
     @property
     def effective_samples_(self) -> float:
         """Rows that the model remembers: all, or those that forgetting has left."""
-        self._check_started()
-        state = self._settled()[0].learning
+        state, _ = self._current()
         return float(state.counts[: state.n_components].sum())
 
-    # -- merging and loading ----------------------------------------------------------------------
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream."""
+        self._check_started()
+        return self._warmup_ is not None
+
+    # -- merging ----------------------------------------------------------------------------------
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        return merged(self, others, method=method, weights=weights, n_components=n_components)
+        """Join the components of models that have a scale; models that are warming up still hold their rows, which
+        are learned. The order in which models are given makes no difference.
+        """
+        if method not in ("auto", "mean"):
+            raise MergeError(
+                f"method={method!r} does not apply to mixtures: their components are joined and then merged by their "
+                "moments. Use method='auto'."
+            )
+        models = [self, *others]
+        check_same_units(models)
+        trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+        shares = trust * (len(models) / math.fsum(trust))
+        # Sums of floats depend on their order: a canonical one makes merging commutative to the last bit.
+        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: pair[0]._content())
+        scaled = [pair for pair in pairs if pair[0]._warmup_ is None]
+        whole = join(self, *zip(*scaled, strict=True)) if scaled else self._restarted()
+        for part, share in pairs:
+            if part._warmup_ is not None:
+                rows, row_weights, n = part._warmup_
+                whole._learn(rows[:n].copy(), None, row_weights[:n] * share)
+        return whole if n_components is None else whole.reduced(n_components)
+
+    def reduced(self, n_components: int) -> Self:
+        """Return a copy with at most `n_components` components.
+
+        Pairs are merged greedily by Runnalls' bound, then the assignment is refined (Goldberger and Roweis).
+
+        Parameters
+        ----------
+        n_components : int
+            Most components of the copy.
+
+        Returns
+        -------
+        FIGMN
+            The copy, which goes on learning.
+        """
+        if not isinstance(n_components, int | np.integer) or n_components < 1:
+            raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
+        state, constants = self._current()
+        fewer = self._restarted()._with_state(copied(state), constants.frame, holds_prior=self._holds_prior_)
+        fewer._monitor_ = event_log.copied(self._monitor_)
+        priors = keep.creation_priors(state.n_components, constants.settings) if self._holds_prior_ else None
+        fewer._state_ = trimmed(merge.reduced(fewer._state_, int(n_components), priors))
+        return fewer
+
+    def _restarted(self) -> Self:
+        """A model with the same parameters and columns that has learned nothing."""
+        new = self._unfitted()
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
+        new._start(np.empty((0, self.n_features_in_)), whole=False)
+        return new
+
+    def _with_state(self, state: State, frame: Frame, *, holds_prior: bool = True) -> Self:
+        """A model with the same parameters and columns that has learned `state`, in the coordinates of `frame`."""
+        new = self._restarted()
+        new._warmup_ = None
+        new._state_, new._holds_prior_ = state, holds_prior
+        new._fix_scale(frame)
+        return new
+
+    def _content(self) -> tuple[int, bytes]:
+        """What models are ordered by before they are merged."""
+        content = self._state_.means if self._warmup_ is None else self._warmup_.rows
+        return self.n_samples_seen_, content.tobytes()
 
     def _check_loaded(self) -> None:
+        """Refuse a loaded model in which an array has another shape or a count another range than learning needs."""
         self._check_compound_parameters()
-        check_mixture(self)
-        self._cache_ = {}
+        D = self.n_features_in_
+        require(type(self._holds_prior_) is bool, "it does not say whether its components hold their prior")
+        check_loaded_state(self._state_, self.covariance_type, D)
+        check_state(self._monitor_, MonitorState)
+        known_kinds = (self._monitor_.kinds >= 0) & (self._monitor_.kinds < len(event_log.KINDS))
+        require(len(self._monitor_.rows) > 0 and known_kinds.all(), "it has events of an unknown kind")
+        has_scale, has_rows = self._frame_ is not None, self._warmup_ is not None
+        require(has_scale != has_rows, "it has neither a scale nor rows to estimate it from, or both")
+        self._provisional_ = None
         if self._frame_ is not None:
-            self._settle(self._frame_)
+            expect_fields(self._frame_, Frame, {"D": D}, scale="D", variance="D", centre="D")
+            require((self._frame_.scale > 0).all() and (self._frame_.variance > 0).all(), "a spread is not positive")
+            self._fix_scale(self._frame_)
+        if self._warmup_ is not None:
+            check_state(self._warmup_, Warmup, {"D": D})
+            require(0 < self._warmup_.n < len(self._warmup_.rows), "it counts more first rows than it has")
+            require((self._warmup_.weights[: self._warmup_.n] > 0).all(), "a first row has no weight")
+
+
+def check_loaded_state(state: State, covariance_type: str, D: int) -> None:
+    """Refuse a loaded state whose arrays do not fit each other, D columns or the shape of the covariances."""
+    sizes = check_state(state, State, {"D": D})
+    K, diagonal = state.n_components, covariance_type == "diag"
+    expect(state.precisions, "C D" if diagonal else "C D D", sizes, "State.precisions")
+    require(K <= len(state.counts), "it has more components than its arrays")
+    variances = state.precisions[:K] if diagonal else state.precisions[:K].diagonal(axis1=1, axis2=2)
+    require((state.counts[:K] > 0).all() and (variances > 0).all(), "a component has no count or no precision")
+
+
+def trimmed(state: State) -> State:
+    """A copy without spare capacity: a model that is sent elsewhere is no larger than what it knows."""
+    return with_capacity(state, max(state.n_components, 1))
+
+
+def join(template: FIGMN, models: tuple[FIGMN, ...], shares: tuple[float, ...]) -> FIGMN:
+    """Models that have a scale as one, in common coordinates; merged down to the components that are allowed."""
+    trust = np.array(shares)
+    frames = [model._constants_.frame for model in models]
+    frame = merge.pooled_frame(frames, np.array([model._state_.n_rows for model in models]))
+    states = [merge.in_frame(model._state_, old, frame) for model, old in zip(models, frames, strict=True)]
+    whole = template._with_state(merge.joined(states, trust), frame)
+    if len(models) == 1 and trust[0] == 1.0:
+        whole._state_, whole._holds_prior_ = copied(models[0]._state_), models[0]._holds_prior_
+    elif whole._state_.n_components:
+        most = 1 if whole.beta == 0 else whole._constants_.settings.max_components
+        priors = joined_priors(models, trust, frame)
+        whole._state_ = trimmed(keep.merged_to(whole._state_, max_cost=0.0, max_components=most, priors=priors))
+    whole._monitor_.totals[:] = sum(model._monitor_.totals for model in models)
+    return whole
+
+
+def joined_priors(models: tuple[FIGMN, ...], shares: Array, frame: Frame) -> Array | None:
+    """Creation prior that each component of each model holds, in the coordinates of `frame`."""
+    parts = []
+    for model, share in zip(models, shares, strict=True):
+        constants = model._constants_
+        priors = keep.creation_priors(model._state_.n_components, constants.settings)
+        if priors is None:
+            return None
+        parts.append(share * priors * (constants.frame.scale / frame.scale) ** 2)
+    return np.concatenate(parts)
+
+
+def check_same_units(models: list[FIGMN]) -> None:
+    """Refuse models in which the spreads of a column are so far apart that it must be in different units."""
+    known = [scale for scale in map(_column_scale, models) if scale is not None]
+    if not known:
+        return
+    least, most = np.min(known, axis=0), np.max(known, axis=0)
+    column = int(np.argmax(most / least))
+    if most[column] / least[column] > MAX_SCALE_RATIO:
+        name = getattr(models[0], "feature_names_in_", range(len(most)))[column]
+        raise MergeError(
+            f"Column {name!r} spreads over about {least[column]:.3g} in one model and {most[column]:.3g} in "
+            "another. Learn both in the same units, or give both the same scale=."
+        )
+
+
+def _column_scale(model: FIGMN) -> Array | None:
+    """Scale of the columns, or None while there are too few rows to tell."""
+    if model._warmup_ is None:
+        return model._constants_.frame.scale
+    rows = model._warmup_.rows[: model._warmup_.n]
+    return frame_of_rows(rows).scale if len(rows) >= MIN_ROWS_FOR_SCALE else None

@@ -15,7 +15,7 @@ from everlearn.figmn import learn as incremental
 from everlearn.figmn.estimator_conditioning import MixtureConditioning
 from everlearn.figmn.learn import MixtureState
 from everlearn.gaussian import mixture as mixtures
-from everlearn.linalg.backend import HOST, Device
+from everlearn.linalg.backend import HOST, Backend
 from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.linalg.chunked import to_internal
 
@@ -87,7 +87,7 @@ class MixtureAnswers(MixtureConditioning):
         p_values: Array = np.where(observed > 0, chdtrc(np.maximum(observed, 1), np.maximum(distance, 0.0)), 1.0)
         return p_values
 
-    def _device(self) -> Device:
+    def _device(self) -> Backend:
         return HOST if self.device is None else torch_device(self.device)
 
     def _ask(
@@ -96,7 +96,7 @@ class MixtureAnswers(MixtureConditioning):
         """Log-densities, squared distances and posteriors, worked out where `device` says."""
         device = self._device()
         try:
-            return scoring.score(state, rows, constants.log_scale, posteriors=posteriors, device=device)
+            return scoring.score(state, rows, constants.log_scale, posteriors=posteriors, backend=device)
         except RuntimeError as error:
             if device is HOST:
                 raise

@@ -18,7 +18,7 @@ from everlearn.figmn import serving as answering
 from everlearn.figmn.learn import MixtureState
 
 if TYPE_CHECKING:
-    from everlearn.figmn.estimator import IncrementalGaussianMixture
+    from everlearn.figmn.first_edition import IncrementalGaussianMixture
 
     Model = TypeVar("Model", bound=IncrementalGaussianMixture)
 

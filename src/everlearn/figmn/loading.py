@@ -14,7 +14,7 @@ from everlearn.persistence import schema
 from everlearn.persistence.schema import expect, expect_fields, require
 
 if TYPE_CHECKING:
-    from everlearn.figmn.estimator import IncrementalGaussianMixture
+    from everlearn.figmn.first_edition import IncrementalGaussianMixture
 
 
 def check_mixture(model: IncrementalGaussianMixture) -> None:
@@ -77,7 +77,7 @@ def _check_warmup(warmup: Any, D: int) -> None:
 def _check_monitor(state: Any) -> None:
     expect_fields(
         state, monitor.MonitorState, {},
-        totals="2", memory="4", rows="int64 E", kinds="int64 E", values="any E", n_events=int,
+        totals="2", memory="7", rows="int64 E", kinds="int64 E", values="any E", n_events=int,
     )  # fmt: skip
     known = (state.kinds >= 0) & (state.kinds < len(monitor.KINDS))
     require(len(state.rows) > 0 and known.all(), "it has events of an unknown kind")

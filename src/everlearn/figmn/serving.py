@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from everlearn.figmn import consolidate as readout
 from everlearn.figmn import learn as incremental
 from everlearn.figmn.learn import Info, MixtureState, Settings, is_diagonal, novelty_thresholds
-from everlearn.linalg.backend import HOST, Device
+from everlearn.linalg.backend import HOST, Backend
 
 Array = NDArray[np.float64]
 
@@ -105,7 +105,7 @@ def renewed(pair: Pair, settings: PairSettings) -> Pair:
 
 
 def learn(
-    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device = HOST, *, gaps: bool = True
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Backend = HOST, *, gaps: bool = True
 ) -> tuple[Pair, Info]:
     """Learn the rows of X, which may have gaps, in order. The pair is used up.
 
@@ -129,7 +129,7 @@ def learn(
 
 
 def _learn_both(
-    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Device, gaps: bool
+    pair: Pair, X: Array, weights: Array, settings: PairSettings, device: Backend, gaps: bool
 ) -> tuple[Pair, Info]:
     state, info = incremental.learn(pair.learning, X, weights, settings.learning, device, gaps=gaps)
     copy = pair.answering

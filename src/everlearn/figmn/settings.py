@@ -35,7 +35,7 @@ class Constants(NamedTuple):
     log_scale: Array
     settings: PairSettings
     alarm: Array
-    detector: Array
+    detector: Any
 
 
 class MixtureSettings:
@@ -64,8 +64,6 @@ class MixtureSettings:
             _check_prune(self.prune)
         if self.change_detector is not None:
             change.check(self.change_detector, "change_detector")
-        if self.device is not None and self.dtype != "float64":
-            raise InputError(f"device={self.device!r} works in float64; got dtype={self.dtype!r}.")
 
     def _warmup_rows(self, D: int) -> int:
         return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
@@ -110,6 +108,7 @@ class MixtureSettings:
             min_count=min_count,
             max_components=auto if self.max_components == "auto" else int(self.max_components),
             max_merge_cost=incremental.COMPACTION_COST if self.merging else 0.0,
+            log_scale=np.zeros(D),
         )
 
 

@@ -20,7 +20,7 @@ from everlearn.gaussian.gaussian import moment_match, whiten
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
 
 if TYPE_CHECKING:
-    from everlearn.figmn.estimator import IncrementalGaussianMixture
+    from everlearn.figmn.first_edition import IncrementalGaussianMixture
 
     Model = TypeVar("Model", bound=IncrementalGaussianMixture)
 

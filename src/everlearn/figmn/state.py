@@ -42,6 +42,20 @@ class Settings(NamedTuple):
     min_count: float  # ... with a smaller count are pruned
     max_components: int
     max_merge_cost: float
+    log_scale: Array  # (D,), log of the unit of each column: densities are reported in the units of the data
+
+
+class Rows(NamedTuple):
+    """Rows to be learned, their weights, and where what they were to the mixture is written."""
+
+    X: Array  # (n, D)
+    weights: Array  # (n,)
+    log_density: Array  # (n,)
+    distance: Array  # (n,)
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Consecutive rows."""
+        return Rows(*(array[start:stop] for array in self))
 
 
 class Info(NamedTuple):
@@ -50,6 +64,14 @@ class Info(NamedTuple):
     log_density: Array  # (n,), NaN where there was no component
     distance: Array  # (n,), squared distance to the nearest component, infinite where there was none
     skipped_updates: int  # updates that would have made a covariance indefinite; only by the printed rule
+
+
+class Scores(NamedTuple):
+    """What rows are to a mixture."""
+
+    log_density: Array  # (n,), of the unscaled columns
+    distance: Array  # (n,), squared distance to the nearest component
+    posterior: Array  # (n, K), or (0, K) where it was not asked for
 
 
 class Warmup(NamedTuple):

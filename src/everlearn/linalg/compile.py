@@ -29,8 +29,14 @@ TRIED = (0, 68)
 
 @functools.cache
 def _sources(path: Path) -> frozenset[Path]:
-    """A kernel file and the compiled files of its package that it imports, directly or not."""
+    """A kernel file and the compiled files of its package that it imports, directly or not.
+
+    A model's kernels take the tuples of its `state.py` without importing it: they are compiled for the order of the
+    fields, which is not part of the types that numba looks a compiled function up by.
+    """
     found = {path}
+    if path.parent.name == "kernels" and (path.parent.parent / "state.py").is_file():
+        found.add(path.parent.parent / "state.py")
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
@@ -157,8 +163,22 @@ def _compiled(function: Function, dispatcher: type[CPUDispatcher] | None = None,
         compiled.enable_caching()
     except RuntimeError:
         return compiled  # type: ignore[no-any-return]
-    compiled._cache._cache_file._source_stamp = _source_stamp(Path(function.__code__.co_filename))
+    cache_file = compiled._cache._cache_file
+    cache_file._source_stamp = _source_stamp(Path(function.__code__.co_filename))
+    cache_file._load_index = functools.partial(_load_index, cache_file._load_index)
     return compiled  # type: ignore[no-any-return]
+
+
+def _load_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """The cached functions of a kernel; none where the index cannot be read.
+
+    It names the classes of the tuples that the kernel took. numba reads it before it compares the stamp, and would fail
+    for an index of an earlier version in which such a class had another name.
+    """
+    try:
+        return load()
+    except (AttributeError, ImportError, TypeError, ValueError, EOFError):
+        return {}
 
 
 def external(name: str, address: int, arguments: int) -> Any:

@@ -48,32 +48,112 @@ def rank_one_update(A, h, sign, scale):
 
 
 @inner
-def cholesky_of_block(A, index, first, L):
-    """Lower Cholesky factor of the block of A on columns index[first:], into L; returns its log-determinant.
+def cholesky(A, m, least):
+    """Lower Cholesky factor of the leading m x m block of a symmetric A, in place; returns its log-determinant.
 
-    The result is NaN when the block is not positive definite.
+    Only the lower triangle is read and written. The result is NaN when a pivot is not more than the share `least` of
+    its diagonal entry: with zero, when the block is not positive definite; with m times the rounding unit, when a
+    pivot is nothing but rounding.
     """
-    m = index.shape[0] - first
     log_det = 0.0
     for i in range(m):
-        source, row = A[index[first + i]], L[i]
-        for j in range(i + 1):
-            row[j] = source[index[first + j]]
-    for i in range(m):
-        row = L[i]
+        row = A[i]
         for j in range(i):
-            other, value = L[j], row[j]
+            other, value = A[j], row[j]
             for k in range(j):
                 value -= row[k] * other[k]
             row[j] = value / other[j]
         value = row[i]
         for k in range(i):
             value -= row[k] * row[k]
-        if not value > 0.0:
+        if not value > least * row[i]:
             return np.nan
         row[i] = np.sqrt(value)
         log_det += np.log(value)
     return log_det
+
+
+@inner
+def cholesky_of_block(A, index, first, L):
+    """`cholesky` of the block of A on columns index[first:], into L."""
+    m = index.shape[0] - first
+    for i in range(m):
+        source, row = A[index[first + i]], L[i]
+        for j in range(i + 1):
+            row[j] = source[index[first + j]]
+    return cholesky(L, m, 0.0)
+
+
+@inner
+def inverse_of_factor(L, m, U):
+    """Upper triangle U = L'^-1 of the leading m x m triangle L, so that U U' = (L L')^-1; zeros below."""
+    for j in range(m):
+        for i in range(j):
+            U[j, i] = 0.0
+        U[j, j] = 1.0 / L[j, j]
+        for i in range(j + 1, m):
+            value = 0.0
+            for k in range(j, i):
+                value -= L[i, k] * U[j, k]
+            U[j, i] = value / L[i, i]
+
+
+@inner
+def spd_inverse(A, m, L):
+    """Inverse of the leading m x m block of a symmetric positive definite A, in place; returns log|A|.
+
+    Symmetric to the last bit. L is scratch of at least the same size. NaN, and A as it was, where A is not definite.
+    """
+    for i in range(m):
+        for j in range(i + 1):
+            L[i, j] = A[i, j]
+    log_det = cholesky(L, m, 0.0)
+    if log_det == log_det:
+        inverse_of_factor(L, m, A)
+        # U U' in place: entry (i, j) needs rows i and j from column j on, which are overwritten later.
+        for i in range(m):
+            for j in range(i, m):
+                value = 0.0
+                for k in range(j, m):
+                    value += A[i, k] * A[j, k]
+                A[i, j] = value
+        for i in range(m):
+            for j in range(i):
+                A[i, j] = A[j, i]
+    return log_det
+
+
+@inner
+def log_sum_exp(values, n):
+    """log sum exp of the first n values; -inf when all of them are, or there are none."""
+    top = -np.inf
+    for j in range(n):
+        top = max(top, values[j])
+    if top == -np.inf:
+        return top
+    mass = 0.0
+    for j in range(n):
+        mass += np.exp(values[j] - top)
+    return top + np.log(mass)
+
+
+@inner
+def softmax(values, n, out):
+    """exp of the first n values, normalised to sum to one, into `out`; returns their log-sum-exp.
+
+    Zeros where all values are -inf.
+    """
+    top = -np.inf
+    for j in range(n):
+        top = max(top, values[j])
+    mass = 0.0
+    for j in range(n):
+        out[j] = np.exp(values[j] - top) if top > -np.inf else 0.0
+        mass += out[j]
+    if mass > 0.0:
+        for j in range(n):
+            out[j] /= mass
+    return top + np.log(mass) if mass > 0.0 else top
 
 
 @inner
@@ -196,27 +276,12 @@ def solve_stack(R, Y):
 def whiten_one(C, L, U):
     """Upper triangle U with U U' = C^-1, and log|C|, by way of the factor L of C; NaN if a pivot is all rounding."""
     D = C.shape[0]
-    log_det = 0.0
     for i in range(D):
         for j in range(i + 1):
-            value = C[i, j]
-            for k in range(j):
-                value -= L[i, k] * L[j, k]
-            if j < i:
-                L[i, j] = value / L[j, j]
-        if not value > D * 2.0**-52 * C[i, i]:
-            return np.nan
-        L[i, i] = np.sqrt(value)
-        log_det += np.log(value)
-    for j in range(D):
-        for i in range(D):
-            U[j, i] = 0.0
-        U[j, j] = 1.0 / L[j, j]
-        for i in range(j + 1, D):
-            value = 0.0
-            for k in range(j, i):
-                value -= L[i, k] * U[j, k]
-            U[j, i] = value / L[i, i]
+            L[i, j] = C[i, j]
+    log_det = cholesky(L, D, D * 2.0**-52)
+    if log_det == log_det:
+        inverse_of_factor(L, D, U)
     return log_det
 
 

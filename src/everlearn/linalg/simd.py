@@ -1,7 +1,8 @@
-"""Eight numbers in step, in vector registers, where the compiler does not find them by itself.
+"""SIMD: eight float64 lanes as one value in a kernel, for loops that LLVM does not vectorise by itself.
 
-It gives up on short loops over arrays that might overlap. Here eight numbers are one value in a kernel: taken from an
-array, worked on, and put back.
+It gives up on short loops over arrays that might overlap, such as the elimination of a few missing columns. Learning
+5,000 rows of 34 columns takes 2.5 times as long without it when 30 % of the values are missing, and 1.4 times when 5 %
+are (one thread; `benchmarks/mixture_sequential.py`, lines with missing values).
 """
 
 import numba

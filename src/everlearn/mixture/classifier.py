@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.estimator import StreamEstimator
 from everlearn.base.labels import KINDS, check_labels, check_same_kind, inserted
 from everlearn.errors import InputError, MergeError, ModelFileError
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.first_edition import IncrementalGaussianMixture
 from everlearn.mixture.classifier_joint import JointClasses
 from everlearn.mixture.classifier_per_class import ClassMixtures
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from everlearn.base.estimator import StreamEstimator
 from everlearn.base.scaling import Frame
 from everlearn.figmn import serving as answering
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.first_edition import IncrementalGaussianMixture
 from everlearn.figmn.learn import MixtureState
 from everlearn.persistence.schema import expect, require
 

@@ -15,7 +15,7 @@ from everlearn.errors import DivergenceWarning, InputError
 from everlearn.figmn import estimator_merge as mixture_merging
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import merge as joining
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.first_edition import IncrementalGaussianMixture
 from everlearn.figmn.learn import MixtureState, Settings
 from everlearn.figmn.loading import check_frame, check_state
 from everlearn.linalg.chunked import to_internal

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError
-from everlearn.figmn.fast_incremental import FIGMN
+from everlearn.figmn.estimator import FIGMN
 from everlearn.gaussian import modes as topography
 from everlearn.gaussian import reduction
 from everlearn.gaussian.gaussian import moment_match

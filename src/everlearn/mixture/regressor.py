@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from everlearn.base.conditioning import Conditional
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError, ModelFileError
-from everlearn.figmn.estimator import IncrementalGaussianMixture
+from everlearn.figmn.first_edition import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 

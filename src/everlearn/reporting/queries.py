@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.errors import InputError
-from everlearn.figmn.fast_incremental import FIGMN
+from everlearn.figmn.estimator import FIGMN
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.estimator import IncrementalGaussianMixture

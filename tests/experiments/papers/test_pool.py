@@ -112,7 +112,7 @@ def test_times_are_measured_here_when_all_else_is_done():
     assert list(found)[-1] == "nat-oem:t"
     pids = [int(section["about"]) for section in found.values()]
     assert pids[-1] == os.getpid()
-    assert os.getpid() not in pids[:-1]  # one process may run both shares, if the other is slow to start
+    assert len(set(pids)) == 3
 
 
 def test_progress_of_every_process_is_told():

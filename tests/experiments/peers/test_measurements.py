@@ -7,20 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.experiments.peers import (
-    adapter,
-    anomaly,
-    change,
-    classification,
-    conditional,
-    data,
-    density,
-    measure,
-    missing,
-    regression,
-    speed,
-    supervised,
-)
+from everlearn.experiments.peers import adapter, anomaly, change, conditional, data, density, measure, missing, speed
 from everlearn.experiments.peers.adapter import Contender, gaussian_log_density
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Measure
@@ -154,48 +141,6 @@ def test_no_interval_is_a_word():
     assert row.values["error"] < 1.0
 
 
-# -- classes and numbers ---------------------------------------------------------------------------
-
-
-def test_accuracy_and_log_loss_by_hand():
-    probabilities = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [1.0, 0.0]])
-    accuracy, loss = classification.scores(probabilities, np.array([3, 7, 7, 3]), np.array([3, 7]))
-    assert accuracy == 75.0
-    assert loss == pytest.approx(-np.log([0.9, 0.8, 0.4, 1.0]).mean(), abs=1e-5)
-    certain = classification.scores(np.array([[1.0, 0.0]]), np.array([7]), np.array([3, 7]))
-    assert certain == (0.0, pytest.approx(-np.log(supervised.SMALLEST), abs=1e-5))
-    with pytest.raises(ValueError, match="shape"):
-        classification.scores(probabilities[:, :1], np.array([3, 7, 7, 3]), np.array([3, 7]))
-
-
-@pytest.mark.parametrize("problems", [supervised.class_problems, supervised.number_problems])
-def test_at_least_six_sets_and_both_orders_hold_the_same_rows(problems):
-    found = list(problems(Context(rows=1000)))
-    assert len(found) >= 6
-    for one in found:
-        by_class = one.in_order("sorted")
-        assert (np.diff(by_class.y) >= 0).all()
-        assert not np.array_equal(by_class.y, one.y)
-        np.testing.assert_array_equal(np.sort(by_class.X[:, 0]), np.sort(one.X[:, 0]))
-        assert one.in_order("shuffled") is one
-
-
-def test_a_regression_that_knows_the_truth():
-    class Truth:
-        def fit(self, X, y):
-            self.std = float(np.std(y))
-
-        def predict(self, X):
-            return X[:, 0], X[:, 0] - 1.6448536, X[:, 0] + 1.6448536
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20_000, 1))
-    one = supervised.Problem("toy", X[:10], X[:10, 0], X, X[:, 0] + rng.normal(size=20_000))
-    error, inside, _ = regression.judged(contender_of(Truth()), one)
-    assert error == pytest.approx(1.0, rel=0.03)
-    assert inside == pytest.approx(90.0, abs=1.0)
-
-
 # -- likelihood, gaps ------------------------------------------------------------------------------
 
 
@@ -288,7 +233,7 @@ def test_without_river_nothing_fails(monkeypatch):
     monkeypatch.setattr(adapter.importlib.util, "find_spec", hide)
     from everlearn.experiments.peers import river
 
-    for column in (classification, regression, speed, density, missing, conditional, anomaly, change):
+    for column in (speed, density, missing, conditional, anomaly, change):
         for peer in river.CONTENDERS[column.NAME]:
             row = column.measure(peer, QUICK)
             assert "not installed" in row.values.values()

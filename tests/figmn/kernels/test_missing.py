@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import naive
 from everlearn.figmn import ask as scoring
 from everlearn.figmn import learn as incremental
-from everlearn.figmn.kernels.missing import LANE_GAPS, LANES
+from everlearn.figmn.kernels.missing import LANE_COLUMNS, LANES
 
 
 def mixture(rng, D, K):
@@ -27,7 +27,7 @@ def rows_with_gaps(rng, n, D, share):
 
 def settings_for(D, **changes):
     plain = incremental.Settings(
-        np.zeros(D), np.full(D, 0.5), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, 100, 0.0
+        np.zeros(D), np.full(D, 0.5), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, 100, 0.0, np.zeros(D)
     )
     return plain._replace(**changes)
 
@@ -71,7 +71,7 @@ def agrees_with_the_covariance_form(rng, D, share, settings):
 def test_learning_agrees_with_the_covariance_form(share, changes):
     """Few gaps are eliminated in lanes, many one by one; 0.9 of 35 columns is more than the lanes take."""
     D = 35
-    assert 0.9 * D > LANE_GAPS + 3
+    assert 0.9 * D > LANE_COLUMNS + 3
     agrees_with_the_covariance_form(np.random.default_rng(5), D, share, settings_for(D, **changes))
 
 
@@ -80,7 +80,7 @@ def test_learning_agrees_for_any_number_of_columns(D):
     agrees_with_the_covariance_form(np.random.default_rng(D), D, 0.4, settings_for(D))
 
 
-@pytest.mark.parametrize("gaps", [3, LANE_GAPS + 2])
+@pytest.mark.parametrize("gaps", [3, LANE_COLUMNS + 2])
 def test_a_block_of_gaps_without_a_factor_has_no_distance(gaps):
     """Two negative pivots have a positive product, and are found all the same."""
     D = gaps + 1

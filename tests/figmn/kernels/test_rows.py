@@ -23,6 +23,7 @@ def settings_for(D, *, beta=0.05, delta=0.5, max_components=10_000, **changes):
         min_count=0.0,
         max_components=max_components,
         max_merge_cost=0.0,
+        log_scale=np.zeros(D),
     )
     return plain._replace(**changes)
 

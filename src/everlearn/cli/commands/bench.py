@@ -27,13 +27,13 @@ Examples:
 @click.command(name="bench", epilog=_EXAMPLES)
 @click.option("--quick", is_flag=True, help="Shorter streams and fewer of them: under a minute.")
 @click.option("--only", multiple=True, metavar="NAME",
-              help="Columns (classification, regression, density, missing, conditional, anomaly, change, speed) or "
-              "packages (scikit-learn, river, gmr, pomegranate); may be repeated, or hold several.")  # fmt: skip
+              help="Columns (speed, density, missing, conditional, anomaly, change) or packages (scikit-learn, river, "
+              "gmr, pomegranate); may be repeated, or hold several with commas.")  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1000), help="Most rows of a stream; 50,000, or 2,000 with --quick.")
 @click.option("--out", "places", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
               help="Write the tables to a file that ends in .html or .md; may be repeated.")  # fmt: skip
 def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[str, ...]) -> None:
-    """Measure everlearn beside its peers: classes, numbers, likelihood, gaps, anomalies, changes, speed.
+    """Measure everlearn beside its peers: speed, memory, likelihood, gaps, prediction, anomalies, changes.
 
     All are measured in one run on the same rows, with their defaults. Peers that are not installed are named and left
     out; `pip install 'everlearn[peers]'` brings river and gmr.
@@ -84,5 +84,5 @@ def _show(report: Any, console: Console) -> None:
         figures(table)._replace(title=table.title).show(console)
         for note in table.notes():
             console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
-    summary_table(report)._replace(title="everlearn with its defaults, and the best peer").show(console)
+    summary_table(report)._replace(title="Our mixture with its defaults, and the best peer").show(console)
     console.print(report.verdict())

@@ -8,7 +8,6 @@ import numpy as np
 
 import everlearn
 from everlearn.experiments.peers.adapter import OURS, Array, Contender, Model
-from everlearn.experiments.peers.supervised import BATCH
 
 FIRST = "IncrementalGaussianMixture"
 """The model that the summary sets beside the peers."""
@@ -90,27 +89,11 @@ class Regression:
 
     def fit(self, X: Array, y: Array) -> None:
         """Learn in one pass."""
-        self.model = everlearn.IncrementalGaussianMixtureRegressor()
-        for start in range(0, len(X), BATCH):
-            self.model.partial_fit(X[start : start + BATCH], y[start : start + BATCH])
+        self.model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(X, y)
 
     def predict(self, X: Array) -> tuple[Array, Array, Array]:
         """Mean and limits of the 90 % interval."""
         return np.asarray(self.model.predict(X)), *self.model.predict_interval(X, coverage=0.9)
-
-
-class Classes:
-    """The classifier, in batches."""
-
-    def fit(self, X: Array, y: Any, classes: Any) -> None:
-        """Learn in one pass."""
-        self.model = everlearn.IncrementalGaussianMixtureClassifier()
-        for start in range(0, len(X), BATCH):
-            self.model.partial_fit(X[start : start + BATCH], y[start : start + BATCH], classes=classes)
-
-    def predict_proba(self, X: Array) -> Array:
-        """Probabilities of all classes."""
-        return np.asarray(self.model.predict_proba(X))
 
 
 def _streaming(name: str, label: str = "", settings: str = "defaults", **parameters: Any) -> Contender:
@@ -132,8 +115,6 @@ CONTENDERS = {
         Contender(FIRST, OURS, Answering, "predict_columns"),
         Contender("IncrementalGaussianMixtureRegressor", OURS, Regression),
     ],
-    "classification": [Contender("IncrementalGaussianMixtureClassifier", OURS, Classes)],
-    "regression": [Contender("IncrementalGaussianMixtureRegressor", OURS, Regression)],
     "anomaly": [MIXTURE, ADAPTIVE, ONLINE_PPCA, VARIATIONAL],
     "change": [MIXTURE, ADAPTIVE, VARIATIONAL],
 }

@@ -155,43 +155,6 @@ class Linear:
         return gaussian_interval(mean, std)
 
 
-class Classes:
-    """A classifier that takes one dict at a time."""
-
-    def __init__(self, path: str, **settings: Any) -> None:
-        self.model = _named(path, **settings)
-
-    def fit(self, X: Array, y: Any, classes: Any) -> None:
-        """Learn all rows in one pass."""
-        self.classes = classes.tolist()
-        for row, label in zip(dicts(X), y.tolist(), strict=True):
-            self.model.learn_one(row, label)
-
-    def predict_proba(self, X: Array) -> Array:
-        """Probabilities of all classes; alike where the model gives none."""
-        found = np.array([[p.get(c, 0.0) for c in self.classes] for p in map(self.model.predict_proba_one, dicts(X))])
-        silent = found.sum(axis=1) <= 0
-        found[silent] = 1.0
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-
-class Numbers:
-    """A regression that takes one dict at a time, without an interval."""
-
-    def __init__(self, path: str, **settings: Any) -> None:
-        self.model = _named(path, **settings)
-
-    def fit(self, X: Array, y: Array) -> None:
-        """Learn all rows in one pass."""
-        for row, value in zip(dicts(X), y.tolist(), strict=True):
-            self.model.learn_one(row, value)
-
-    def predict(self, X: Array) -> tuple[Array, Array, Array]:
-        """Mean, and NaN for the limits."""
-        mean = np.array([self.model.predict_one(row) for row in dicts(X)])
-        return gaussian_interval(mean, np.full(len(mean), np.nan))
-
-
 class Drift(Model):
     """A drift detector for each column; an alarm of any is an alarm."""
 
@@ -238,14 +201,6 @@ def _drift(name: str, **settings: Any) -> Contender:
     return Contender(name, PACKAGE, lambda: Drift(lambda: _named(f"drift.{name}", **settings)), "one for each column")
 
 
-def _classes(path: str, **settings: Any) -> Contender:
-    return Contender(path.rsplit(".")[-1], PACKAGE, lambda: Classes(path, **settings))
-
-
-def _numbers(path: str, **settings: Any) -> Contender:
-    return Contender(path.rsplit(".")[-1], PACKAGE, lambda: Numbers(path, **settings))
-
-
 PRECISION = Contender("EmpiricalPrecision", PACKAGE, Precision, joint=True)
 SCORERS = Contender("GaussianScorer", PACKAGE, Scorers, "one for each column, the largest score")
 TREES = _detector("HalfSpaceTrees")
@@ -267,16 +222,6 @@ CONTENDERS = {
     "conditional": [
         Contender("BayesianLinearRegression", PACKAGE, lambda: Linear("BayesianLinearRegression", True), "scaled"),
         Contender("LinearRegression", PACKAGE, lambda: Linear("LinearRegression", False), "scaled"),
-    ],
-    "classification": [
-        _classes("tree.HoeffdingTreeClassifier"),
-        _classes("forest.ARFClassifier", seed=0),
-        _classes("naive_bayes.GaussianNB"),
-    ],
-    "regression": [
-        Contender("LinearRegression", PACKAGE, lambda: Linear("LinearRegression", False), "scaled"),
-        _numbers("tree.HoeffdingTreeRegressor"),
-        _numbers("forest.ARFRegressor", seed=0),
     ],
     "anomaly": [TREES, LODA, SCORERS],
     "change": [_drift("ADWIN"), _drift("PageHinkley"), _drift("KSWIN", seed=0)],

@@ -10,14 +10,12 @@ from everlearn.errors import InputError
 from everlearn.experiments.peers import (
     anomaly,
     change,
-    classification,
     conditional,
     density,
     everlearn_models,
     gmr,
     missing,
     pomegranate,
-    regression,
     river,
     scikit_learn,
     speed,
@@ -27,8 +25,7 @@ from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Row, Table
 
 COLUMNS: dict[str, ModuleType] = {
-    module.NAME: module
-    for module in (classification, regression, density, missing, conditional, anomaly, change, speed)
+    module.NAME: module for module in (speed, density, missing, conditional, anomaly, change)
 }
 FAMILIES: dict[str, ModuleType] = {
     "everlearn": everlearn_models, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate
@@ -72,7 +69,7 @@ def tasks(only: Sequence[str] = ()) -> list[Task]:
 
 
 def _contenders(column: ModuleType, families: list[str]) -> list[Contender]:
-    found = [contender for name in families for contender in FAMILIES[name].CONTENDERS.get(column.NAME, [])]
+    found = [contender for name in families for contender in FAMILIES[name].CONTENDERS[column.NAME]]
     return found + list(getattr(column, "BASELINES", []))
 
 

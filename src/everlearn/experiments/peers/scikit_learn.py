@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
 from everlearn.experiments.peers.adapter import Array, Contender, Model, gaussian_log_density
-from everlearn.experiments.peers.supervised import BATCH
 
 PACKAGE = "sklearn"
 GRID = (1, 2, 4, 8, 16)
@@ -117,67 +115,6 @@ class Ridge:
         return gaussian_interval(mean, std)
 
 
-class BatchClasses:
-    """A classifier that needs all rows at once."""
-
-    def __init__(self, path: str, **settings: Any) -> None:
-        self.model = _named(path, **settings)
-
-    def fit(self, X: Array, y: Any, classes: Any) -> None:
-        """Fit all rows."""
-        self.classes = classes
-        self.model.fit(X, y)
-
-    def predict_proba(self, X: Array) -> Array:
-        """Probabilities of all classes; zero for one that the rows did not have."""
-        found = np.zeros((len(X), len(self.classes)))
-        found[:, np.searchsorted(self.classes, self.model.classes_)] = self.model.predict_proba(X)
-        return found
-
-
-class StochasticClasses(BatchClasses):
-    """SGDClassifier with the logistic loss: one pass, in batches."""
-
-    def fit(self, X: Array, y: Any, classes: Any) -> None:
-        """Learn in one pass."""
-        self.classes = classes
-        for start in range(0, len(X), BATCH):
-            self.model.partial_fit(X[start : start + BATCH], y[start : start + BATCH], classes=classes)
-
-
-class BatchNumbers:
-    """A regression without an interval; in one pass where it can."""
-
-    def __init__(self, path: str, **settings: Any) -> None:
-        self.model = _named(path, **settings)
-
-    def fit(self, X: Array, y: Array) -> None:
-        """Fit all rows, or learn batches of them in one pass."""
-        if not hasattr(self.model, "partial_fit"):
-            self.model.fit(X, y)
-            return
-        for start in range(0, len(X), BATCH):
-            self.model.partial_fit(X[start : start + BATCH], y[start : start + BATCH])
-
-    def predict(self, X: Array) -> tuple[Array, Array, Array]:
-        """Mean, and NaN for the limits."""
-        return gaussian_interval(np.asarray(self.model.predict(X)), np.full(len(X), np.nan))
-
-
-def _named(path: str, **settings: Any) -> Any:
-    """A new object of scikit-learn's."""
-    module, name = path.rsplit(".", 1)
-    return getattr(importlib.import_module(f"sklearn.{module}"), name)(**settings)
-
-
-def _classes(path: str, **settings: Any) -> Contender:
-    return Contender(path.rsplit(".")[-1], PACKAGE, lambda: BatchClasses(path, **settings), batch=True)
-
-
-def _numbers(path: str, **settings: Any) -> Contender:
-    return Contender(path.rsplit(".")[-1], PACKAGE, lambda: BatchNumbers(path, **settings), batch=True)
-
-
 def gaussian_interval(mean: Array, std: Array) -> tuple[Array, Array, Array]:
     """Mean and the limits between which nine tenths of a Gaussian lie."""
     half = 1.6448536269514722 * std
@@ -220,25 +157,6 @@ CONTENDERS = {
         Contender("column means", PACKAGE, lambda: Imputer("SimpleImputer"), "SimpleImputer", baseline=True),
     ],
     "conditional": [Contender("BayesianRidge", PACKAGE, Ridge, batch=True)],
-    "classification": [
-        _classes("ensemble.RandomForestClassifier", random_state=0),
-        _classes("ensemble.HistGradientBoostingClassifier", random_state=0),
-        # Without any regularisation it refuses classes with collinear columns, of which several sets have some.
-        _classes("discriminant_analysis.QuadraticDiscriminantAnalysis", reg_param=0.01)._replace(
-            settings="reg_param=0.01"
-        ),
-        Contender(
-            "SGDClassifier",
-            PACKAGE,
-            lambda: StochasticClasses("linear_model.SGDClassifier", loss="log_loss", random_state=0),
-            'loss="log_loss"',
-        ),
-    ],
-    "regression": [
-        _numbers("ensemble.RandomForestRegressor", random_state=0),
-        _numbers("ensemble.HistGradientBoostingRegressor", random_state=0),
-        _numbers("linear_model.SGDRegressor", random_state=0)._replace(batch=False),
-    ],
     "anomaly": [FOREST],
     "change": [],
 }

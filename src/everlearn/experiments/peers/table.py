@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from everlearn.experiments.peers.adapter import OURS, Contender
+from everlearn.experiments.peers.everlearn_models import FIRST
 
 Value = float | str
 
@@ -114,10 +115,10 @@ class Headline(NamedTuple):
 
 
 def summary(tables: list[Table]) -> list[Headline]:
-    """Our first model with its defaults beside the best peer, for every measure that has a headline."""
+    """Our mixture with its defaults beside the best peer, for every measure that has a headline."""
     found = []
     for table in tables:
-        ours = next((row for row in table.rows if row.contender.package == OURS and not row.contender.baseline), None)
+        ours = next((row for row in table.rows if row.contender.package == OURS and row.contender.name == FIRST), None)
         for measure in table.measures:
             peer = table.best(measure, functools.partial(_rivals, measure))
             if measure.headline and ours and peer:

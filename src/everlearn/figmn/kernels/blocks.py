@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.figmn.kernels.bounds import least_distance, may_matter
-from everlearn.figmn.kernels.responsibilities import least, log_height, normalise
+from everlearn.figmn.kernels.responsibilities import least, log_height, log_unit
 from everlearn.figmn.kernels.rows import FLOOR, NEGLIGIBLE, UNSAFE_STRETCH, gain
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.dense import softmax
 
 # In units of the square root of the rounding unit of the matrices:
 LEAST_SHARE = 100.0  # a new block begins before less than this of a starting precision is left in a component
@@ -25,26 +26,27 @@ LOST_DIGITS = 10.0  # a new block begins before Q_tt has cancelled to less than 
 ROUNDING = 0.01  # d^2 of a row at the mean may come out below zero by as much
 
 
-class Meetings(NamedTuple):
-    """The rows that each component meets: all of the block, or those that a screen has left over.
+class RowAssignment(NamedTuple):
+    """Rows assigned to each component: the whole block, or those that pass the screen.
 
-    Component j meets rows[first[j] : first[j] + size[j]]. Its P, size x size, begins at P[at[j]]; R replaces it row by
+    Component j takes rows[first[j] : first[j] + size[j]]. Its P, size x size, begins at P[at[j]]; R replaces it row by
     row, for the rows that are learned. The arrays have room for the components that the block may create.
     """
 
     first: Any  # (room,)
     size: Any  # (room,)
     at: Any  # (room,)
-    rows: Any  # one number a meeting, like the next four
+    rows: Any  # one number an assigned row, like the next four
     diagonal: Any  # of Q
     origin: Any  # the diagonal of P
     gains: Any  # w/a of the row, zero if it was not learned
-    learned: Any  # the first n_learned[j] of component j number its learned meetings
+    learned: Any  # the first n_learned[j] of component j number its learned rows
     n_learned: Any  # (room,)
     P: Any
+    lower: Any  # (b, K), lower bounds of 1 + d^2 at the start of the block; (0, 0) if all rows are assigned to all
 
 
-class Members(NamedTuple):
+class BlockComponents(NamedTuple):
     """What the recursion carries for each component, with room for those that the block may create."""
 
     counts: Any
@@ -53,18 +55,26 @@ class Members(NamedTuple):
     thinness: Any  # bound on the precision of a column, in units of a new component's, times a
     share: Any  # a
     alive: Any
-    birth: Any  # row of the block at which the component began, -1 if before
+    created_at: Any  # row of the block at which the component was created, -1 if before
     height: Any  # log joint density at the mean, or more
     shrink: Any  # see `everlearn.figmn.kernels.bounds`
 
 
-class Row(NamedTuple):
+class Limits(NamedTuple):
+    """What a block may do."""
+
+    capacity: int  # components that the state has room for
+    root_unit: float  # square root of the rounding unit of the products
+
+
+class RowScratch(NamedTuple):
     """What a row is to each component."""
 
-    meeting: Any  # number of the next meeting
+    next: Any  # (room,), number of the next assigned row
     d2: Any
     log_joint: Any
     posterior: Any
+    E: Any  # (b, D), for the Gram matrix of a new component
 
 
 @inner
@@ -76,8 +86,13 @@ def log1p(x):
 
 
 @inner
-def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
-    """Row i of R, from column i on, over that of P; its squares leave the diagonal of Q."""
+def eliminate(j, i, pivot, assigned):
+    """Row i of R of component j, from column i on, over that of P; its squares leave the diagonal of Q.
+
+    Four learned rows at a time, because the pass is bound by loads and stores of the row.
+    """
+    P, at, first, m = assigned.P, assigned.at[j], assigned.first[j], assigned.size[j]
+    learned, n_learned = assigned.learned, assigned.n_learned[j]
     row = P[at + i * m + i : at + i * m + m]
     s = 0
     while s + 4 <= n_learned:
@@ -95,7 +110,7 @@ def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
         for k in range(m - i):
             row[k] -= c0 * r0[k]
         s += 1
-    rest = diagonal[first + i : first + m]
+    rest = assigned.diagonal[first + i : first + m]
     scale = 1.0 / np.sqrt(pivot)
     for k in range(m - i):
         row[k] *= scale
@@ -104,197 +119,189 @@ def eliminate(P, at, m, i, diagonal, first, learned, n_learned, pivot):
 
 
 @inner
-def measure(t, n, D, root_unit, meetings, members, row):
-    """Distances and log joint densities of row t to the components that meet it; whether they can be trusted."""
+def measure(t, n, D, root_unit, assigned, components, row):
+    """Distances and log joint densities of row t to the components it is assigned to; whether they can be trusted."""
     trusted = True
     for j in range(n):
         row.d2[j], row.log_joint[j] = np.inf, -np.inf
-        i = row.meeting[j]
-        if not members.alive[j] or i == meetings.size[j] or meetings.rows[meetings.first[j] + i] != t:
+        i = row.next[j]
+        if not components.alive[j] or i == assigned.size[j] or assigned.rows[assigned.first[j] + i] != t:
             continue
-        q = meetings.diagonal[meetings.first[j] + i]
-        value = q / members.share[j] - 1.0
-        lost = q < LOST_DIGITS * root_unit * meetings.origin[meetings.first[j] + i]
+        q = assigned.diagonal[assigned.first[j] + i]
+        value = q / components.share[j] - 1.0
+        lost = q < LOST_DIGITS * root_unit * assigned.origin[assigned.first[j] + i]
         trusted = trusted and value >= -ROUNDING * root_unit and not lost
         row.d2[j] = max(value, 0.0)
-        members.height[j] = log_height(members.counts[j], members.log_dets[j], D)
-        row.log_joint[j] = members.height[j] - 0.5 * row.d2[j]
-        row.meeting[j] += 1
+        components.height[j] = log_height(components.counts[j], components.log_dets[j], D)
+        row.log_joint[j] = components.height[j] - 0.5 * row.d2[j]
+        row.next[j] += 1
     return trusted
 
 
 @inner
-def all_met(lower, n, nearest, likely, members, row):
-    """Whether no component that does not meet the row may matter to it."""
+def screen_holds(lower, n, nearest, likely, components, row):
+    """Whether no component that the row is not assigned to may matter to it."""
     for j in range(min(n, lower.shape[0])):
-        if members.alive[j] and row.d2[j] == np.inf:
-            floor = least_distance(lower[j], members.shrink[j])
-            if may_matter(floor, nearest, members.height[j], likely, members.counts[j]):
+        if components.alive[j] and row.d2[j] == np.inf:
+            floor = least_distance(lower[j], components.shrink[j])
+            if may_matter(floor, nearest, components.height[j], likely, components.counts[j]):
                 return False
     return True
 
 
 @inner
-def total_count(members, n):
-    """Sum of the counts of the living components."""
+def total_count(components, n):
+    """Sum of the counts of the components that are alive."""
     total = 0.0
     for j in range(n):
-        if members.alive[j]:
-            total += members.counts[j]
+        if components.alive[j]:
+            total += components.counts[j]
     return total
 
 
 @inner
-def is_safe(n, weight, forgetting, root_unit, members, row):
+def is_safe(n, weight, forgetting, root_unit, components, row):
     """Whether no precision would be stretched, used up or thinned out too far by learning this row in the block."""
     for j in range(n):
         if row.d2[j] < np.inf:
-            w = gain(members.counts[j], row.posterior[j] * weight, forgetting)
-            rest = members.share[j] * (1.0 - w)
+            w = gain(components.counts[j], row.posterior[j] * weight, forgetting)
+            rest = components.share[j] * (1.0 - w)
             used_up = rest < LEAST_SHARE * root_unit
-            if w * row.d2[j] > UNSAFE_STRETCH or used_up or members.thinness[j] * FLOOR > rest:
+            if w * row.d2[j] > UNSAFE_STRETCH or used_up or components.thinness[j] * FLOOR > rest:
                 return False
     return True
 
 
 @inner
-def update(n, D, weight, forgetting, meetings, members, row):
+def update(n, D, weight, forgetting, assigned, components, row):
     """Update every component by its share of the row."""
     for j in range(n):
-        if not members.alive[j]:
+        if not components.alive[j]:
             continue
         d2, p = row.d2[j], row.posterior[j] * weight
-        w = gain(members.counts[j], p, forgetting)
-        members.ages[j] += 1.0
-        members.counts[j] = forgetting * members.counts[j] + p
+        w = gain(components.counts[j], p, forgetting)
+        components.ages[j] += 1.0
+        components.counts[j] = forgetting * components.counts[j] + p
         if d2 == np.inf or p * (1.0 + d2) < NEGLIGIBLE:
             continue
-        first, i, s = meetings.first[j], row.meeting[j] - 1, meetings.n_learned[j]
-        members.share[j] *= 1.0 - w
-        members.shrink[j] /= 1.0 + w * d2
-        members.log_dets[j] += D * log1p(-w) + log1p(w * d2)
-        pivot = meetings.diagonal[first + i] + members.share[j] / w
-        eliminate(meetings.P, meetings.at[j], meetings.size[j], i, meetings.diagonal, first, meetings.learned, s, pivot)
-        meetings.gains[first + i] = w / members.share[j]
-        meetings.learned[first + s] = i
-        meetings.n_learned[j] = s + 1
+        first, i, s = assigned.first[j], row.next[j] - 1, assigned.n_learned[j]
+        components.share[j] *= 1.0 - w
+        components.shrink[j] /= 1.0 + w * d2
+        components.log_dets[j] += D * log1p(-w) + log1p(w * d2)
+        eliminate(j, i, assigned.diagonal[first + i] + components.share[j] / w, assigned)
+        assigned.gains[first + i] = w / components.share[j]
+        assigned.learned[first + s] = i
+        assigned.n_learned[j] = s + 1
 
 
 @inner
-def meet_the_rest(X, t, j, initial_variance, meetings, E):
-    """Meetings of component j, born at row t, with the rows after t: P_ik = 1 + sum (x_i - x_t)(x_k - x_t)/sigma^2."""
-    first, at, m, D = meetings.first[j], meetings.at[j], X.shape[0] - t - 1, X.shape[1]
+def gram_for_new_component(X, t, j, settings, assigned, E):
+    """Assign the rows after t to component j, created at row t: P_ik = 1 + sum (x_i - x_t)(x_k - x_t)/sigma^2."""
+    first, at, m, D = assigned.first[j], assigned.at[j], X.shape[0] - t - 1, X.shape[1]
     for i in range(m):
         for a in range(D):
-            E[i, a] = (X[t + 1 + i, a] - X[t, a]) / np.sqrt(initial_variance[a])
+            E[i, a] = (X[t + 1 + i, a] - X[t, a]) / np.sqrt(settings.initial_variance[a])
     for i in range(m):
         for k in range(i, m):
             value = 1.0
             for a in range(D):
                 value += E[i, a] * E[k, a]
-            meetings.P[at + i * m + k] = value
-        meetings.rows[first + i] = t + 1 + i
-        meetings.diagonal[first + i] = meetings.P[at + i * m + i]
-        meetings.origin[first + i] = meetings.P[at + i * m + i]
-        meetings.gains[first + i] = 0.0
-    meetings.size[j] = m
-    meetings.n_learned[j] = 0
-    if j + 1 < meetings.first.shape[0]:
-        meetings.first[j + 1] = first + m
-        meetings.at[j + 1] = at + m * m
+            assigned.P[at + i * m + k] = value
+        assigned.rows[first + i] = t + 1 + i
+        assigned.diagonal[first + i] = assigned.P[at + i * m + i]
+        assigned.origin[first + i] = assigned.P[at + i * m + i]
+        assigned.gains[first + i] = 0.0
+    assigned.size[j] = m
+    assigned.n_learned[j] = 0
+    if j + 1 < assigned.first.shape[0]:
+        assigned.first[j + 1] = first + m
+        assigned.at[j + 1] = at + m * m
 
 
 @inner
-def create(X, t, n, weight, initial_variance, meetings, members, row, E):
-    """Open component n at row t."""
+def create(rows, t, n, settings, assigned, components, row):
+    """Create component n at row t."""
     log_det = 0.0
-    for a in range(X.shape[1]):
-        log_det += np.log(initial_variance[a])
-    members.counts[n] = weight
-    members.ages[n] = 1.0
-    members.log_dets[n] = log_det
-    members.thinness[n] = 1.0
-    members.share[n] = 1.0
-    members.alive[n] = True
-    members.birth[n] = t
-    row.meeting[n] = 0
-    meet_the_rest(X, t, n, initial_variance, meetings, E)
+    for a in range(rows.X.shape[1]):
+        log_det += np.log(settings.initial_variance[a])
+    components.counts[n] = rows.weights[t]
+    components.ages[n] = 1.0
+    components.log_dets[n] = log_det
+    components.thinness[n] = 1.0
+    components.share[n] = 1.0
+    components.alive[n] = True
+    components.created_at[n] = t
+    row.next[n] = 0
+    gram_for_new_component(rows.X, t, n, settings, assigned, row.E)
 
 
 @inner
-def prune(members, n, min_age, min_count):
+def prune(components, n, settings):
     """End the components older than min_age with less than min_count, the heaviest aside; returns how many."""
     heaviest = -1
     for j in range(n):
-        if members.alive[j] and (heaviest < 0 or members.counts[j] > members.counts[heaviest]):
+        if components.alive[j] and (heaviest < 0 or components.counts[j] > components.counts[heaviest]):
             heaviest = j
     ended = 0
     for j in range(n):
-        if members.alive[j] and j != heaviest and members.ages[j] > min_age and members.counts[j] < min_count:
-            members.alive[j] = False
+        faint = components.ages[j] > settings.min_age and components.counts[j] < settings.min_count
+        if components.alive[j] and j != heaviest and faint:
+            components.alive[j] = False
             ended += 1
     return ended
 
 
 @inner
-def learn_rows(
-    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower, meetings,
-    members, row, E, log_density, distance,
-):  # fmt: skip
+def learn_loop(rows, n, settings, limits, assigned, components, row):
     """Learn the rows of a block; see `learn_block`."""
-    b, D = X.shape
-    room = meetings.first.shape[0]
-    living = n
+    b, D = rows.X.shape
+    room, living, forgetting = assigned.first.shape[0], n, settings.forgetting
     for t in range(b):
-        if not measure(t, n, D, root_unit, meetings, members, row):
+        weight = rows.weights[t]
+        if not measure(t, n, D, limits.root_unit, assigned, components, row):
             return t, n
         nearest = least(row.d2, n)
-        density = normalise(row.log_joint, n, row.posterior)
-        if lower.shape[0] > 0 and not all_met(lower[t], n, nearest, density - np.log(weights[t]), members, row):
+        density = softmax(row.log_joint, n, row.posterior)
+        if assigned.lower.shape[0] > 0 and not screen_holds(
+            assigned.lower[t], n, nearest, density - np.log(weight), components, row
+        ):
             return t, n
-        log_total = np.log(total_count(members, n)) if living > 0 else np.nan
-        if nearest >= threshold:
-            if living == capacity or n == room:
+        log_total = np.log(total_count(components, n)) if living > 0 else np.nan
+        if nearest >= settings.thresholds[D]:
+            if living == limits.capacity or n == room:
                 return t, n
             for j in range(n):
-                members.counts[j] *= forgetting
-            create(X, t, n, weights[t], initial_variance, meetings, members, row, E)
+                components.counts[j] *= forgetting
+            create(rows, t, n, settings, assigned, components, row)
             n += 1
             living += 1
         else:
-            if not is_safe(n, weights[t], forgetting, root_unit, members, row):
+            if not is_safe(n, weight, forgetting, limits.root_unit, components, row):
                 return t, n
-            update(n, D, weights[t], forgetting, meetings, members, row)
-            if min_age < np.inf:
-                living -= prune(members, n, min_age, min_count)
-        log_density[t] = density - log_total
-        distance[t] = nearest
+            update(n, D, weight, forgetting, assigned, components, row)
+            if settings.min_age < np.inf:
+                living -= prune(components, n, settings)
+        rows.log_density[t] = density - log_total - log_unit(rows.X[t], settings.log_scale)
+        rows.distance[t] = nearest
     return b, n
 
 
 @kernel
-def learn_block(
-    X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower, meetings,
-    members, log_density, distance,
-):  # fmt: skip
+def learn_block(rows, n, settings, limits, assigned, components):
     """Learn the rows of a block as far as they can be trusted to it, its matrices being known to root_unit^2.
 
-    lower[t, j] bounds 1 + d^2 at the start of the block from below; it is empty when every component meets every row.
     Returns (rows learned, components); the ended ones are counted among the components. The row after the last is left
     to the sequential form.
     """
-    room = meetings.first.shape[0]
+    room = assigned.first.shape[0]
     for j in range(n):
-        members.height[j] = log_height(members.counts[j], members.log_dets[j], X.shape[1])
-    row = Row(np.zeros(room, np.int64), np.empty(room), np.empty(room), np.empty(room))
-    return learn_rows(
-        X, weights, n, capacity, initial_variance, threshold, forgetting, min_age, min_count, root_unit, lower,
-        meetings, members, row, np.empty(X.shape), log_density, distance,
-    )  # fmt: skip
+        components.height[j] = log_height(components.counts[j], components.log_dets[j], rows.X.shape[1])
+    row = RowScratch(np.zeros(room, np.int64), np.empty(room), np.empty(room), np.empty(room), np.empty(rows.X.shape))
+    return learn_loop(rows, n, settings, limits, assigned, components, row)
 
 
 @kernel
-def isolate(R, learned):
+def mask_rows(R, learned):
     """Make the rows that were not learned unit rows and columns of R, so that they take no part in a solve."""
     k, m = learned.shape
     for j in range(k):

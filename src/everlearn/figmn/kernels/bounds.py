@@ -4,6 +4,8 @@ lower[j] <= 1 + d^2 holds for component j as it was when `everlearn.figmn.bounds
 at distance d shrinks no 1 + d^2 by more than the factor 1 + w d^2; `shrink` is the product of these factors, inverted.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from everlearn.figmn.kernels.responsibilities import complete_distance, log_height
@@ -22,6 +24,25 @@ FAINT = 1e-3  # a count below this can be changed by a posterior that changes no
 # What a block may do before its choice of components fails: shrink 1 + d^2 to this share, move the nearest component
 # away by this factor, lower the log density by so many nats.
 SHRINK, AWAY, FADE = 0.4, 2.0, 10.0
+
+
+class Coefficients(NamedTuple):
+    """Of the squared distances to each component, in float32 where there are many."""
+
+    quadratic: Any  # (capacity, D (D + 1)/2)
+    linear: Any  # (capacity, D)
+    root: Any  # (capacity, D)
+    constant: Any  # (capacity,)
+    reach: Any  # (capacity,)
+
+
+class Terms(NamedTuple):
+    """Coefficients of d^2 of one component in the products z_a z_b (a <= b) and in z, and bounds on their size."""
+
+    quadratic: Any  # flat
+    linear: Any  # (D,)
+    root: Any  # (D,), roots of the diagonal of the precision
+    product: Any  # (D,), scratch: Lambda m
 
 
 @inner
@@ -63,13 +84,15 @@ def sum_terms(Z, linear, quadratic, d2):
 
 
 @kernel
-def squared_distances(X, n, centre, quadratic, linear, root, constant, reach, d2, error):
+def squared_distances(X, n, centre, coefficients, d2, error):
     """Squared distances of rows to the first n components, and bounds on their errors."""
     rows, D = X.shape
+    quadratic, linear, root = coefficients.quadratic, coefficients.linear, coefficients.root
     Z, sizes = X - centre, np.empty((rows, n))
     for t in range(rows):
-        d2[t] = constant[:n]
-        sizes[t] = reach[:n]
+        for j in range(n):
+            d2[t, j] = coefficients.constant[j]
+            sizes[t, j] = coefficients.reach[j]
     sum_terms(Z.astype(np.float32), linear[:n], quadratic[:n], d2)
     add_product(1.0, np.abs(Z), root[:n], sizes)
     terms = max(min(TERMS, quadratic.shape[1]), D)
@@ -86,15 +109,15 @@ def error_of_sum(terms, root_of_size):
 
 
 @inner
-def finish_distances(Z, product, linear, root, constant, reach, d2, error):
+def finish_distances(Z, product, terms, constant, reach, d2, error):
     """d^2 = z' V z + linear' z + constant of rows z with the product V'z, and bounds on the errors."""
     n, D = Z.shape
     for t in range(n):
         value, size = constant, reach
         for a in range(D):
             z = np.float64(Z[t, a])
-            value += z * (np.float64(product[t, a]) + linear[a])
-            size += abs(z) * root[a]
+            value += z * (np.float64(product[t, a]) + terms.linear[a])
+            size += abs(z) * terms.root[a]
         d2[t], error[t] = value, error_of_sum(D, size) if abs(value) < np.inf else np.inf
 
 
@@ -102,29 +125,30 @@ def finish_distances(Z, product, linear, root, constant, reach, d2, error):
 def squared_distances_of_one(Z, mean, precision, centre, d2, error):
     """Squared distances of rows x = centre + z to one component, and bounds on their errors."""
     n, D = Z.shape
-    V, linear, root, product = np.empty((D, D), np.float32), np.empty(D, np.float32), np.empty(D), np.empty(D)
-    constant, reach = describe_one(precision, mean, centre, V.ravel(), linear, root, product, D + 1)
+    V = np.empty((D, D), np.float32)
+    terms = Terms(V.ravel(), np.empty(D, np.float32), np.empty(D), np.empty(D))
+    constant, reach = describe_one(precision, mean, centre, terms, D + 1)
     for t in range(0, n, ROWS):
         some = Z[t : t + ROWS]
         VZ = some.copy()
         multiply_by_upper(VZ, V)
-        finish_distances(some, VZ, linear, root, constant, reach, d2[t : t + ROWS], error[t : t + ROWS])
+        finish_distances(some, VZ, terms, constant, reach, d2[t : t + ROWS], error[t : t + ROWS])
 
 
 @inner
-def describe_one(precision, mean, centre, quadratic, linear, root, product, stride):
+def describe_one(precision, mean, centre, terms, stride):
     """Coefficients of d^2 = z' Lambda z - 2 (Lambda m)' z + m' Lambda m in the products z_a z_b, a <= b, and in z.
 
     Reads the upper triangle of Lambda. Fills also the roots of its diagonal; returns m' Lambda m and sum root |m|.
     The products of column a follow each other; there are `stride` numbers from one z_a^2 to the next, or with zero none
     that are not used.
     """
-    D = mean.shape[0]
+    D, product = mean.shape[0], terms.product
     for a in range(D):
         product[a] = 0.0
     f = 0
     for a in range(D):
-        row, target = precision[a, a:], quadratic[f : f + D - a]
+        row, target = precision[a, a:], terms.quadratic[f : f + D - a]
         m, value = mean[a] - centre[a], 0.0
         for k in range(D - a):
             target[k] = 2.0 * row[k]
@@ -136,21 +160,20 @@ def describe_one(precision, mean, centre, quadratic, linear, root, product, stri
     constant, reach = 0.0, 0.0
     for a in range(D):
         m = mean[a] - centre[a]
-        linear[a] = -2.0 * product[a]
+        terms.linear[a] = -2.0 * product[a]
         constant += product[a] * m
-        root[a] = np.sqrt(precision[a, a])
-        reach += root[a] * abs(m)
+        terms.root[a] = np.sqrt(precision[a, a])
+        reach += terms.root[a] * abs(m)
     return constant, reach
 
 
 @kernel
-def describe(precisions, means, which, centre, quadratic, linear, root, constant, reach):
+def describe(precisions, means, which, centre, coefficients):
     """Describe the components in `which`."""
     product = np.empty(means.shape[1])
     for j in which:
-        constant[j], reach[j] = describe_one(
-            precisions[j], means[j], centre, quadratic[j], linear[j], root[j], product, 0
-        )  # fmt: skip
+        terms = Terms(coefficients.quadratic[j], coefficients.linear[j], coefficients.root[j], product)
+        coefficients.constant[j], coefficients.reach[j] = describe_one(precisions[j], means[j], centre, terms, 0)
 
 
 @inner
@@ -200,38 +223,36 @@ def most_likely(lower, shrink, height):
 
 
 @inner
-def evaluate(x, j, means, precisions, log_dets, counts, height, E, G, d2, log_joint):
+def evaluate(x, j, state, scratch):
     """Distance and log joint density of one row to one component."""
-    d2[j] = complete_distance(x, j, means, precisions, E, G)
-    height[j] = log_height(counts[j], log_dets[j], x.shape[0])
-    log_joint[j] = height[j] - 0.5 * d2[j]
-    return d2[j]
+    d2 = complete_distance(x, j, state, scratch)
+    height = log_height(state.counts[j], state.log_dets[j], x.shape[0])
+    scratch.d2[j], scratch.height[j], scratch.log_joint[j] = d2, height, height - 0.5 * d2
+    return d2
 
 
 @inner
-def measure_near(
-    x, weight, lower, shrink, height, means, precisions, log_dets, counts, n, E, G, d2, log_joint
-):  # fmt: skip
+def measure_screened(x, weight, lower, state, n, scratch):
     """Distances and log joint densities of a complete row to the components that may matter.
 
     The others have d^2 = 0 and no density; components without a bound are always evaluated. Returns the smallest
     distance and the number of evaluations.
     """
-    K = lower.shape[0]
+    K, shrink, height = lower.shape[0], scratch.shrink, scratch.height
     best = most_likely(lower, shrink, height)
-    nearest = evaluate(x, best, means, precisions, log_dets, counts, height, E, G, d2, log_joint)
-    likely = log_joint[best] - np.log(weight)
+    nearest = evaluate(x, best, state, scratch)
+    likely = scratch.log_joint[best] - np.log(weight)
     evaluations = 1
     for j in range(n):
         if j == best:
             continue
         floor = least_distance(lower[j], shrink[j]) if j < K else 0.0
-        if may_matter(floor, nearest, height[j], likely, counts[j]):
-            value = evaluate(x, j, means, precisions, log_dets, counts, height, E, G, d2, log_joint)
+        if may_matter(floor, nearest, height[j], likely, state.counts[j]):
+            value = evaluate(x, j, state, scratch)
             if not value >= nearest:
                 nearest = value
             evaluations += 1
         else:
-            d2[j] = 0.0
-            log_joint[j] = -np.inf
+            scratch.d2[j] = 0.0
+            scratch.log_joint[j] = -np.inf
     return nearest, evaluations

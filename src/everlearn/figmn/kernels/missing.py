@@ -1,8 +1,8 @@
-"""The incremental mixture on rows with gaps: the marginal of what is observed, and the EM answer to what is not.
+"""The mixture on rows with missing values: the marginal of what is observed, and the EM update from it.
 
-With e_o = x_o - mu_o and zeros in the gaps, g = Lambda e holds Lambda_oo e_o and Lambda_mo e_o, and with
-Lambda_mm = L L' the distance in the marginal of the observed part is d^2 = e_o' g_o - |L^-1 g_m|^2. Only the components
-that a row changes need more.
+With e_o = x_o - mu_o and zeros where values are missing, g = Lambda e holds Lambda_oo e_o and Lambda_mo e_o, and with
+Lambda_mm = L L' the distance in the marginal of the observed columns is d^2 = e_o' g_o - |L^-1 g_m|^2. Only the
+components that a row changes need more. `index` lists the observed columns first, then the missing ones.
 """
 
 from typing import Any, NamedTuple
@@ -14,25 +14,25 @@ from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import cholesky_of_block, multiply_rows, solve_lower, solve_lower_transposed
 from everlearn.linalg.simd import inverse, larger, minus, put, smaller, spread, take, times
 
-LANES = 8  # components whose small eliminations run in step, as lanes of vector instructions
-LANE_GAPS = 24  # more gaps than these make eliminations that are long enough by themselves
-SAFE = 1e12  # so many pivots between this and its inverse have a product in the range of floats
+LANES = 8  # components whose small eliminations run in step, one a SIMD lane; `everlearn.linalg.simd` says what it buys
+LANE_COLUMNS = 24  # more missing columns than these make eliminations that are long enough by themselves
+SAFE = 1e12  # if all (at most LANE_COLUMNS) pivots lie in [1/SAFE, SAFE], their product cannot over- or underflow
 
 
 class Lanes(NamedTuple):
-    """Room for eliminations in step."""
+    """Room for eliminations in step, of at most m missing columns."""
 
-    pairs: Any  # see `list_pairs`
-    F: Any  # lower triangles, row after row, (numbers, lanes)
-    b: Any
-    terms: Any  # see `eliminate_lanes`
+    pairs: Any  # (m (m + 1)/2,), see `list_pairs`
+    F: Any  # (m (m + 1)/2, LANES), lower triangles, row after row
+    b: Any  # (m, LANES)
+    terms: Any  # (4, LANES), see `eliminate_lanes`
 
 
 @kernel
-def make_lanes(gaps):
-    """Room for so many gaps."""
-    size = gaps * (gaps + 1) // 2
-    lanes = Lanes(np.empty(size, np.uintp), np.empty((size, LANES)), np.empty((gaps, LANES)), np.empty((4, LANES)))
+def make_lanes(m):
+    """Room for the elimination of m columns."""
+    size = m * (m + 1) // 2
+    lanes = Lanes(np.empty(size, np.uintp), np.empty((size, LANES)), np.empty((m, LANES)), np.empty((4, LANES)))
     lanes.F[:] = 0.0
     lanes.b[:] = 0.0
     return lanes
@@ -68,7 +68,7 @@ def list_pairs(index, first, pairs):
 
 @inner
 def multiply_observed(A, index, observed, e, start, g):
-    """g = A e for a symmetric A in columns start to start + 31, where e is zero in the gaps."""
+    """g = A e for a symmetric A in columns start to start + 31, where e is zero in the missing columns."""
     v0, v1, v2, v3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
     for i in range(observed):
         row, c = A[index[i]], -e[index[i]]
@@ -82,7 +82,7 @@ def multiply_observed(A, index, observed, e, start, g):
 
 @inner
 def deviate(x, mean, precision, index, observed, e, g):
-    """e = x - mu, zero in the gaps, and g = Lambda e; returns e' g."""
+    """e = x - mu, zero where x is missing, and g = Lambda e; returns e' g."""
     D = x.shape[0]
     for a in range(D):
         e[a] = x[a] - mean[a] if x[a] == x[a] else 0.0
@@ -96,31 +96,8 @@ def deviate(x, mean, precision, index, observed, e, g):
 
 
 @inner
-def gap_terms(precision, index, observed, g, L, b):
-    """|L^-1 g_m|^2 and log|Lambda_mm|."""
-    m = index.shape[0] - observed
-    log_det = cholesky_of_block(precision, index, observed, L)
-    for i in range(m):
-        b[i] = g[index[observed + i]]
-    solve_lower(L, m, b)
-    square = 0.0
-    for i in range(m):
-        square += b[i] * b[i]
-    return square, log_det
-
-
-@inner
-def gather_lane(numbers, pairs, size, index, observed, g, lane, F, b):
-    """The lower triangle of Lambda_mm, from the numbers of Lambda, and g_m into one lane."""
-    for p in range(size):
-        F[p, lane] = numbers[pairs[p]]
-    for i in range(index.shape[0] - observed):
-        b[i, lane] = g[index[observed + i]]
-
-
-@inner
 def eliminate_lanes(m, F, b, terms):
-    """Eliminate the gaps from the triangles and from b, all lanes in step, which leaves the pivots on the diagonals.
+    """Eliminate the missing columns from the triangles and from b, all lanes in step; leaves pivots on the diagonals.
 
     The terms are -b' A^-1 b for the matrices A, the product of the pivots, the smallest and the largest.
     """
@@ -160,51 +137,73 @@ def log_of_pivots(m, lane, F, terms):
 
 
 @inner
-def measure_in_lanes(x, index, observed, means, precisions, n, E, G, d2, log_det, lanes):
-    """d^2 and log|Lambda_mm| of all components, eight at a time; lanes without a component are not read."""
-    D, (pairs, F, b, terms) = index.shape[0], lanes
-    size = list_pairs(index, observed, pairs)
-    numbers = precisions.reshape(precisions.shape[0], D * D)
+def measure_in_lanes(x, observed, state, n, scratch):
+    """d^2 of all components and, in place of the log joint density, log|Lambda_mm|: eight components at a time.
+
+    Lanes without a component are not read.
+    """
+    index, d2, (pairs, F, b, terms) = scratch.index, scratch.d2, scratch.lanes
+    D = index.shape[0]
+    m, size = D - observed, list_pairs(index, observed, pairs)
+    numbers = state.precisions.reshape(state.precisions.shape[0], D * D)
     for first in range(0, n, LANES):
         stop = min(first + LANES, n)
         for j in range(first, stop):
-            d2[j] = deviate(x, means[j], precisions[j], index, observed, E[j], G[j])
-            gather_lane(numbers[j], pairs, size, index, observed, G[j], j - first, F, b)
-        eliminate_lanes(D - observed, F, b, terms)
+            g, precision = scratch.G[j], numbers[j]
+            d2[j] = deviate(x, state.means[j], state.precisions[j], index, observed, scratch.E[j], g)
+            for p in range(size):
+                F[p, j - first] = precision[pairs[p]]
+            for i in range(m):
+                b[i, j - first] = g[index[observed + i]]
+        eliminate_lanes(m, F, b, terms)
         for j in range(first, stop):
             d2[j] += terms[0, j - first]
-            log_det[j] = log_of_pivots(D - observed, j - first, F, terms)
+            scratch.log_joint[j] = log_of_pivots(m, j - first, F, terms)
 
 
 @inner
-def measure_with_gaps(
-    x, index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, L, b, lanes
-):  # fmt: skip
-    """Distances and log joint densities of a row with gaps to every component; returns the smallest distance.
+def measure_one_by_one(x, observed, state, n, scratch):
+    """The same by a Cholesky factor for each component, where many columns are missing."""
+    index, L, b = scratch.index, scratch.L, scratch.b
+    m = x.shape[0] - observed
+    for j in range(n):
+        g = scratch.G[j]
+        distance = deviate(x, state.means[j], state.precisions[j], index, observed, scratch.E[j], g)
+        scratch.log_joint[j] = cholesky_of_block(state.precisions[j], index, observed, L)
+        for i in range(m):
+            b[i] = g[index[observed + i]]
+        solve_lower(L, m, b)
+        for i in range(m):
+            distance -= b[i] * b[i]
+        scratch.d2[j] = distance
 
-    Both are NaN where the block of the gaps has no factor.
+
+@inner
+def measure_missing(x, observed, state, n, scratch):
+    """Distances and log joint densities of a row with missing values to every component; returns the smallest distance.
+
+    Both are NaN where the block of the missing columns has no factor.
     """
-    if x.shape[0] - observed <= lanes.b.shape[0]:
-        measure_in_lanes(x, index, observed, means, precisions, n, E, G, d2, log_joint, lanes)
+    d2, log_joint = scratch.d2, scratch.log_joint
+    if x.shape[0] - observed <= scratch.lanes.b.shape[0]:
+        measure_in_lanes(x, observed, state, n, scratch)
     else:
-        for j in range(n):
-            d2[j] = deviate(x, means[j], precisions[j], index, observed, E[j], G[j])
-            square, log_joint[j] = gap_terms(precisions[j], index, observed, G[j], L, b)
-            d2[j] -= square
+        measure_one_by_one(x, observed, state, n, scratch)
     for j in range(n):
         if np.isnan(log_joint[j]):
             d2[j] = np.nan
-        log_joint[j] = log_height(counts[j], log_dets[j] + log_joint[j], observed) - 0.5 * d2[j]
+        # log|Sigma_oo| = log|Sigma| + log|Lambda_mm|
+        log_joint[j] = log_height(state.counts[j], state.log_dets[j] + log_joint[j], observed) - 0.5 * d2[j]
     return least(d2, n)
 
 
 @inner
-def fill_gaps(precision, index, observed, e, g, L, b):
-    """Conditional means into the gaps of e, e_m = -Lambda_mm^-1 Lambda_mo e_o, so that g = Lambda e vanishes there.
+def fill_missing(precision, observed, e, g, scratch):
+    """Conditional means in place of the missing deviations, e_m = -Lambda_mm^-1 Lambda_mo e_o.
 
-    Leaves the factor of Lambda_mm in L.
+    So g = Lambda e vanishes there. Leaves the factor of Lambda_mm in scratch.L.
     """
-    D = e.shape[0]
+    index, L, b, D = scratch.index, scratch.L, scratch.b, e.shape[0]
     m = D - observed
     cholesky_of_block(precision, index, observed, L)
     for i in range(m):
@@ -221,11 +220,11 @@ def fill_gaps(precision, index, observed, e, g, L, b):
 
 
 @inner
-def eliminate_gaps(precision, index, observed, g, W):
-    """The gaps' rows of Lambda, bordered by g and observed columns first, less what they share with the rows before.
+def eliminate_missing(precision, observed, g, index, W):
+    """The missing columns' rows of Lambda, bordered by g and observed columns first, reduced by forward elimination.
 
     With Lambda_mm = L L' the rows of W become L^-1 (Lambda_mo, Lambda_mm, g_m) = (C, L', z), and the row of g below
-    them g_o - C'z, which is Lambda_oo e_o for the e with its gaps filled.
+    them g_o - C'z, which is Lambda_oo e_o for the e with its missing values filled.
     """
     D = index.shape[0]
     m = D - observed
@@ -250,7 +249,7 @@ def eliminate_gaps(precision, index, observed, g, W):
 
 @inner
 def fill_eliminated(index, observed, W, e):
-    """e_m = -L'^-1 z into the gaps of e."""
+    """e_m = -L'^-1 z in place of the missing deviations."""
     D = index.shape[0]
     for i in range(D - 1, observed - 1, -1):
         row = W[i - observed]
@@ -261,8 +260,8 @@ def fill_eliminated(index, observed, W, e):
 
 
 @inner
-def fill_tile(W, m, i, k, w, c, scale, T):
-    """T = scale (w C'C + c h h') for rows i to i + 3 and columns k to k + 7, where h is the row of W below C."""
+def fill_tile(W, m, i, k, w, c, T):
+    """T = w C'C + c h h' for rows i to i + 3 and columns k to k + 7, where h is the row of W below C."""
     v0, v1, v2, v3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
     for s in range(m):
         row = W[s]
@@ -270,7 +269,7 @@ def fill_tile(W, m, i, k, w, c, scale, T):
         v0, v1 = minus(v0, row[i], u), minus(v1, row[i + 1], u)
         v2, v3 = minus(v2, row[i + 2], u), minus(v3, row[i + 3], u)
     h = W[m]
-    u, w, c = take(h, k), -w * scale, -c * scale
+    u, w, c = take(h, k), -w, -c
     put(T[i], k, minus(times(v0, w), c * h[i], u))
     put(T[i + 1], k, minus(times(v1, w), c * h[i + 1], u))
     put(T[i + 2], k, minus(times(v2, w), c * h[i + 2], u))
@@ -278,12 +277,12 @@ def fill_tile(W, m, i, k, w, c, scale, T):
 
 
 @inner
-def downdate_observed(precision, index, observed, W, w, c, scale, T):
-    """Lambda_oo = scale (Lambda_oo - w C'C - c h h'), symmetric to the last bit."""
-    m = index.shape[0] - observed
+def downdate_observed(precision, observed, index, w, c, W, T):
+    """Lambda_oo = (Lambda_oo - w C'C - c h h')/(1-w), symmetric to the last bit; h is the row of W below C."""
+    m, scale = index.shape[0] - observed, 1.0 / (1.0 - w)
     for k in range(0, observed, 8):
         for i in range(0, min(k + 8, observed), 4):
-            fill_tile(W, m, i, k, w, c, scale, T)
+            fill_tile(W, m, i, k, w * scale, c * scale, T)
     for i in range(observed):
         a, less_row = index[i], T[i]
         row = precision[a]
@@ -294,20 +293,21 @@ def downdate_observed(precision, index, observed, W, w, c, scale, T):
 
 
 @inner
-def update_component_with_gaps(mean, precision, index, observed, e, g, d2, w, c, W, T):
-    """The EM update from the observed part of a row.
+def update_missing(j, observed, state, w, c, scratch):
+    """The EM update of component j from the observed part of a row; returns the growth of log|Sigma|.
 
-    With Sigma_mm += w Lambda_mm^-1 for the gaps, only the observed block of the precision changes:
+    With Sigma_mm += w Lambda_mm^-1 for the missing values, only the observed block of the precision changes:
     Lambda_oo = (Lambda_oo - w C'C - k g g')/(1-w), with C = L^-1 Lambda_mo and k = c/(1 + c d^2), c as for a complete
-    row. The marginal of the observed columns is updated as by a complete row, and the regression of the gaps on them
-    stays as it is.
+    row. The marginal of the observed columns is updated as by a complete row, and the regression of the missing columns
+    on them stays as it is. NaN when definiteness would be lost.
     """
-    stretch = 1.0 + c * d2
+    stretch = 1.0 + c * scratch.d2[j]
     if stretch <= 0.0:
         return np.nan
-    eliminate_gaps(precision, index, observed, g, W)
+    precision, e, index, W = state.precisions[j], scratch.E[j], scratch.index, scratch.W
+    eliminate_missing(precision, observed, scratch.G[j], index, W)
     fill_eliminated(index, observed, W, e)
     for a in range(e.shape[0]):
-        mean[a] += w * e[a]
-    downdate_observed(precision, index, observed, W, w, c / stretch, 1.0 / (1.0 - w), T)
+        state.means[j, a] += w * e[a]
+    downdate_observed(precision, observed, index, w, c / stretch, W, scratch.L)
     return observed * np.log(1.0 - w) + np.log(stretch)

@@ -1,10 +1,20 @@
 """Expected moments of rows with gaps under a Gaussian: conditional means in the gaps, and their covariance."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from everlearn.figmn.kernels.missing import deviate, fill_gaps, observed_first
+from everlearn.figmn.kernels.missing import deviate, fill_missing, observed_first
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import solve_lower, solve_lower_transposed
+
+
+class Scratch(NamedTuple):
+    """Room for the work on one row."""
+
+    index: Any
+    L: Any
+    b: Any
 
 
 @inner
@@ -28,6 +38,7 @@ def add_expected_moments(X, R, means, precisions, sums, squares):
     index = np.empty(D, np.uintp)
     e, g, b = np.empty(D), np.empty(D), np.empty(D)
     L = np.empty((D, D))
+    scratch = Scratch(index, L, b)
     for t in range(n):
         observed = observed_first(X[t], index)
         for j in range(R.shape[1]):
@@ -35,7 +46,7 @@ def add_expected_moments(X, R, means, precisions, sums, squares):
             if r < 1e-12:
                 continue
             deviate(X[t], means[j], precisions[j], index, observed, e, g)
-            fill_gaps(precisions[j], index, observed, e, g, L, b)
+            fill_missing(precisions[j], observed, e, g, scratch)
             for a in range(D):
                 sums[j, a] += r * e[a]
                 for c in range(D):

@@ -1,19 +1,20 @@
-"""Distances of one complete row to the components of a mixture, its density, and the posteriors."""
+"""Distances of one complete row to the components of a mixture, its density, and the posterior probabilities."""
 
 import numpy as np
 
 from everlearn.linalg.compile import inner
-from everlearn.linalg.dense import symmetric_product
+from everlearn.linalg.dense import softmax, symmetric_product
 
 LOG_2PI = np.log(2.0 * np.pi)
 
 
 @inner
-def complete_distance(x, j, means, precisions, E, G):
+def complete_distance(x, j, state, scratch):
     """d^2 of a complete row to component j; fills e = x - mu and g = Lambda e."""
+    E, means = scratch.E, state.means
     for a in range(x.shape[0]):
         E[j, a] = x[a] - means[j, a]
-    return symmetric_product(precisions[j], E[j], G[j])
+    return symmetric_product(state.precisions[j], E[j], scratch.G[j])
 
 
 @inner
@@ -33,28 +34,13 @@ def least(values, n):
 
 
 @inner
-def measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint):
+def measure_complete(x, state, n, scratch):
     """Distances and log joint densities of a complete row to every component; returns the smallest distance."""
+    d2, log_joint = scratch.d2, scratch.log_joint
     for j in range(n):
-        d2[j] = complete_distance(x, j, means, precisions, E, G)
-        log_joint[j] = log_height(counts[j], log_dets[j], x.shape[0]) - 0.5 * d2[j]
+        d2[j] = complete_distance(x, j, state, scratch)
+        log_joint[j] = log_height(state.counts[j], state.log_dets[j], x.shape[0]) - 0.5 * d2[j]
     return least(d2, n)
-
-
-@inner
-def normalise(log_joint, n, posterior):
-    """Softmax of the log joint densities; returns their log-sum-exp."""
-    top = -np.inf
-    for j in range(n):
-        top = max(top, log_joint[j])
-    mass = 0.0
-    for j in range(n):
-        posterior[j] = np.exp(log_joint[j] - top) if top > -np.inf else 0.0
-        mass += posterior[j]
-    if mass > 0.0:
-        for j in range(n):
-            posterior[j] /= mass
-    return top + np.log(mass) if mass > 0.0 else top
 
 
 @inner
@@ -67,9 +53,18 @@ def total(counts, n):
 
 
 @inner
-def weigh(log_joint, counts, n, posterior):
-    """Posteriors of the components; returns the log density, NaN when there is no component."""
+def respond(counts, n, scratch):
+    """Posterior probabilities of the components; returns the log-density, NaN when there is no component."""
     density = np.nan
     if n > 0:
-        density = normalise(log_joint, n, posterior) - np.log(total(counts, n))
+        density = softmax(scratch.log_joint, n, scratch.posterior) - np.log(total(counts, n))
     return density
+
+
+@inner
+def log_unit(x, log_scale):
+    """Sum of the log-scales of the observed columns: what a density in scaled columns exceeds that of the data by."""
+    value = 0.0
+    for a in range(x.shape[0]):
+        value += log_scale[a] if x[a] == x[a] else 0.0
+    return value

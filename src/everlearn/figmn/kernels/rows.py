@@ -1,27 +1,27 @@
-"""The incremental Gaussian mixture, one row at a time.
+"""The mixture, one row at a time.
 
-Every function works in place on the arrays of a `MixtureState` (see `everlearn.figmn.learn`):
-`means` (capacity, D), `precisions` (capacity, D, D), `log_dets` of the covariances, `counts` (the
-accumulated posteriors sp) and `ages`, of which the first `n` components are in use.
+Every function updates the arrays of a `State` (see `everlearn.figmn.state`) in place, of which the first `n` components
+are in use: n changes from row to row, so that it stands beside the state. `Rows` holds the rows and what was found of
+them, `Settings` the constants of the stream.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.figmn.kernels.bounds import LOG_NEGLIGIBLE, measure_near
+from everlearn.figmn.kernels.bounds import LOG_NEGLIGIBLE, measure_screened
 from everlearn.figmn.kernels.missing import (
-    LANE_GAPS,
-    fill_gaps,
+    LANE_COLUMNS,
+    fill_missing,
     make_lanes,
-    measure_with_gaps,
+    measure_missing,
     observed_first,
-    update_component_with_gaps,
+    update_missing,
 )
-from everlearn.figmn.kernels.responsibilities import log_height, measure, normalise, total, weigh
-from everlearn.linalg.column_scan import count_observed, has_gaps
+from everlearn.figmn.kernels.responsibilities import log_height, log_unit, measure_complete, respond, total
+from everlearn.linalg.column_scan import count_observed
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import rank_one_update
+from everlearn.linalg.dense import rank_one_update, softmax
 
 DONE = 0  # every row is learned
 FULL = 1  # the next row needs a new component and there is no room for it
@@ -32,24 +32,32 @@ NEGLIGIBLE = np.exp(LOG_NEGLIGIBLE)  # p (1 + d^2) below this changes no bit of 
 MAX_GAIN = 0.999  # a component that has faded away keeps a thousandth of its shape
 FLOOR = 1e-10  # smallest conditional variance of a column, in units of a new component's
 UNSAFE_STRETCH = 1e8  # w d^2: an update that divides one eigenvalue of a precision by more than this
+IGNORED = 1e-18  # posterior of a component that changes no digit of an expectation
 
 
 class Scratch(NamedTuple):
-    """Room for the work on one row."""
+    """Room for the work on one row, for C components and D columns; M is D where values may be missing, else zero."""
 
-    E: Any  # x - mu, (capacity, D)
-    G: Any  # Lambda (x - mu)
-    d2: Any  # (capacity,), like the next six
-    log_joint: Any
-    posterior: Any
-    touched: Any  # whether the row changed the component
-    shrink: Any  # see `everlearn.figmn.kernels.bounds`
-    height: Any
-    index: Any  # columns, observed first
-    L: Any  # see `everlearn.figmn.kernels.missing`, like the next three
-    b: Any
-    W: Any
+    E: Any  # (C, D), x - mu
+    G: Any  # (C, D), Lambda (x - mu)
+    d2: Any  # (C,)
+    log_joint: Any  # (C,)
+    posterior: Any  # (C,)
+    touched: Any  # (C,), whether the row changed the component
+    shrink: Any  # (C,), see `everlearn.figmn.kernels.bounds`
+    height: Any  # (C,), log joint density at the mean
+    index: Any  # (M,), columns, observed first
+    L: Any  # (M + 8, M + 8), see `everlearn.figmn.kernels.missing`, like the next three
+    b: Any  # (M,)
+    W: Any  # (M + 1, M + 8)
     lanes: Any
+
+
+class Screen(NamedTuple):
+    """Bounds for the rows of a run; empty where every component is evaluated."""
+
+    lower: Any  # (rows, components), lower bounds of 1 + d^2; (1, 0) without a screen
+    changed: Any  # (C,), the components that the bounds no longer describe
 
 
 @inner
@@ -65,31 +73,33 @@ def spread_coefficient(w, paper):
 
 
 @inner
-def is_unsafe(posterior, d2, counts, n, weight, forgetting):
+def is_unsafe(weight, state, n, settings, scratch):
     """Whether some precision would lose too many digits in this update, or has lost them already."""
+    d2 = scratch.d2
     for j in range(n):
         if not d2[j] >= 0.0:
             return True
-        if gain(counts[j], posterior[j] * weight, forgetting) * d2[j] > UNSAFE_STRETCH:
+        if gain(state.counts[j], scratch.posterior[j] * weight, settings.forgetting) * d2[j] > UNSAFE_STRETCH:
             return True
     return False
 
 
 @inner
-def update_component(j, means, precisions, E, G, d2, w, c):
-    """Sigma = (1-w) (Sigma + c e e'), by Sherman-Morrison on Lambda.
+def update_complete(j, state, w, c, scratch):
+    """Sigma_j = (1-w) (Sigma_j + c e e'), by Sherman-Morrison on Lambda_j.
 
     Returns the growth of log|Sigma|, or NaN when definiteness would be lost.
     """
-    D = E.shape[1]
-    stretch = 1.0 + c * d2
+    e, g = scratch.E[j], scratch.G[j]
+    D = e.shape[0]
+    stretch = 1.0 + c * scratch.d2[j]
     growth = np.nan
     if stretch > 0.0:
         root = np.sqrt(abs(c) / stretch)
         for a in range(D):
-            G[j, a] *= root
-            means[j, a] += w * E[j, a]
-        rank_one_update(precisions[j], G[j], 1.0 if c < 0.0 else -1.0, 1.0 / (1.0 - w))
+            g[a] *= root
+            state.means[j, a] += w * e[a]
+        rank_one_update(state.precisions[j], g, 1.0 if c < 0.0 else -1.0, 1.0 / (1.0 - w))
         growth = D * np.log(1.0 - w) + np.log(stretch)
     return growth
 
@@ -103,86 +113,88 @@ def fade(counts, n, forgetting):
 
 
 @inner
-def update(index, observed, weight, means, precisions, log_dets, counts, ages, n, paper, forgetting, scratch):
+def update(observed, weight, state, n, settings, scratch):
     """Update every component by its share of one row; returns how many updates were skipped as invalid."""
-    D = means.shape[1]
-    E, G, d2 = scratch.E, scratch.G, scratch.d2
+    D = state.means.shape[1]
+    counts, forgetting = state.counts, settings.forgetting
     skipped = 0
     for j in range(n):
-        ages[j] += 1.0
+        state.ages[j] += 1.0
         p = scratch.posterior[j] * weight
         w = gain(counts[j], p, forgetting)
         counts[j] = forgetting * counts[j] + p
-        scratch.touched[j] = p * (1.0 + d2[j]) >= NEGLIGIBLE
+        scratch.touched[j] = p * (1.0 + scratch.d2[j]) >= NEGLIGIBLE
         if not scratch.touched[j]:
             continue
-        c = spread_coefficient(w, paper) / (1.0 - w)
+        c = spread_coefficient(w, settings.paper) / (1.0 - w)
         if observed == D:
-            growth = update_component(j, means, precisions, E, G, d2[j], w, c)
+            growth = update_complete(j, state, w, c, scratch)
         else:
-            growth = update_component_with_gaps(
-                means[j], precisions[j], index, observed, E[j], G[j], d2[j], w, c, scratch.W, scratch.L
-            )
+            growth = update_missing(j, observed, state, w, c, scratch)
         if np.isnan(growth):
             skipped += 1
         else:
-            log_dets[j] += growth
+            state.log_dets[j] += growth
     return skipped
 
 
 @inner
-def create(x, weight, posterior, means, precisions, log_dets, counts, ages, n, E, centre, initial_variance):
-    """Open component n at x; gaps take the mixture's conditional mean, or the column's centre."""
-    D = x.shape[0]
+def create(x, weight, state, n, settings, scratch):
+    """Create component n at x; missing values take the mixture's conditional mean, or the column's centre."""
+    D, means, precisions = x.shape[0], state.means, state.precisions
     log_det = 0.0
     for a in range(D):
         value = x[a]
         if np.isnan(value):
-            value = centre[a] if n == 0 else 0.0
+            value = settings.centre[a] if n == 0 else 0.0
             for j in range(n):
-                value += posterior[j] * (means[j, a] + E[j, a])
+                value += scratch.posterior[j] * (means[j, a] + scratch.E[j, a])
         means[n, a] = value
         for b in range(D):
             precisions[n, a, b] = 0.0
-        precisions[n, a, a] = 1.0 / initial_variance[a]
-        log_det += np.log(initial_variance[a])
-    log_dets[n] = log_det
-    counts[n] = weight
-    ages[n] = 1.0
+        precisions[n, a, a] = 1.0 / settings.initial_variance[a]
+        log_det += np.log(settings.initial_variance[a])
+    state.log_dets[n] = log_det
+    state.counts[n] = weight
+    state.ages[n] = 1.0
+    scratch.height[n] = log_height(weight, log_det, D)
 
 
 @inner
-def remove(k, means, precisions, log_dets, counts, ages, n):
-    """Drop component k, keeping the order of the others; precisions are matrices or diagonals."""
-    D = means.shape[1]
-    for j in range(k, n - 1):
-        log_dets[j], counts[j], ages[j] = log_dets[j + 1], counts[j + 1], ages[j + 1]
+def move_precision(precisions, source, target):
+    """Copy one precision over another. numba drops the branch that does not fit only if the array is an argument."""
+    D = precisions.shape[1]
+    if precisions.ndim == 2:
         for a in range(D):
-            means[j, a] = means[j + 1, a]
-            if precisions.ndim == 2:
-                precisions[j, a] = precisions[j + 1, a]
-            else:
-                for b in range(D):
-                    precisions[j, a, b] = precisions[j + 1, a, b]
+            precisions[target, a] = precisions[source, a]
+    else:
+        for a in range(D):
+            for b in range(D):
+                precisions[target, a, b] = precisions[source, a, b]
 
 
 @inner
-def heaviest(counts, n):
-    """The first of the components with the largest count."""
-    best = 0
-    for j in range(1, n):
-        if counts[j] > counts[best]:
-            best = j
-    return best
+def remove(k, state, n):
+    """Drop component k, keeping the order of the others."""
+    for j in range(k, n - 1):
+        state.log_dets[j] = state.log_dets[j + 1]
+        state.counts[j] = state.counts[j + 1]
+        state.ages[j] = state.ages[j + 1]
+        for a in range(state.means.shape[1]):
+            state.means[j, a] = state.means[j + 1, a]
+        move_precision(state.precisions, j + 1, j)
 
 
 @inner
-def prune(means, precisions, log_dets, counts, ages, n, min_age, min_count):
+def prune(state, n, settings):
     """Remove components older than min_age with less than min_count, the heaviest aside; returns how many are left."""
-    kept = heaviest(counts, n)
+    counts, heaviest = state.counts, 0
+    for j in range(1, n):
+        if counts[j] > counts[heaviest]:
+            heaviest = j
     for j in range(n - 1, -1, -1):
-        if j != kept and ages[j] > min_age and counts[j] < min_count:
-            remove(j, means, precisions, log_dets, counts, ages, n)
+        if j != heaviest and state.ages[j] > settings.min_age and counts[j] < settings.min_count:
+            remove(j, state, n)
             n -= 1
     return n
 
@@ -197,169 +209,158 @@ def is_thin(precision, initial_variance):
 
 
 @inner
-def any_thin(precisions, initial_variance, touched, n, everyone):
+def any_thin(state, n, settings, touched, everyone):
     """Whether some component that was touched, or just some component, is too thin."""
     for j in range(n):
-        if (touched[j] or everyone) and is_thin(precisions[j], initial_variance):
+        if (touched[j] or everyone) and is_thin(state.precisions[j], settings.initial_variance):
             return True
     return False
 
 
 @inner
-def shrink_bounds(weight, forgetting, posterior, counts, d2, n, shrink, changed):
+def shrink_bounds(weight, state, n, settings, scratch, changed):
     """Keep the bounds of a screen valid through the update that is about to be made; marks what it changes."""
     for j in range(n):
-        if posterior[j] > 0.0:
-            shrink[j] /= 1.0 + gain(counts[j], posterior[j] * weight, forgetting) * d2[j]
+        p = scratch.posterior[j]
+        if p > 0.0:
+            scratch.shrink[j] /= 1.0 + gain(state.counts[j], p * weight, settings.forgetting) * scratch.d2[j]
             changed[j] = True
 
 
 @kernel
-def make_scratch(capacity, D, gaps):
-    """Room for the work on one row; for the work on gaps only if there are some."""
-    m = D if gaps else 0
-    wide = m + 8  # with room for eight numbers from any column on
+def make_scratch(capacity, D, missing):
+    """Room for the work on one row; for the work on missing values only if there are some."""
+    m = D if missing else 0
+    wide = m + 8  # eight numbers are taken and put from any column on
     return Scratch(
         np.empty((capacity, D)), np.empty((capacity, D)), np.empty(capacity), np.empty(capacity), np.empty(capacity),
         np.ones(capacity, np.bool_), np.ones(capacity), np.empty(capacity),
         np.empty(m, np.uintp), np.empty((wide, wide)), np.empty(m), np.empty((m + 1, wide)),
-        make_lanes(min(m, LANE_GAPS)),
+        make_lanes(min(m, LANE_COLUMNS)),
     )  # fmt: skip
 
 
 @inner
-def measure_row(x, weight, observed, lower, means, precisions, log_dets, counts, n, scratch):
-    """Distances and log joint densities of one row; returns the smallest distance and how many were evaluated."""
-    E, G, d2, log_joint = scratch.E, scratch.G, scratch.d2, scratch.log_joint
-    near = n
+def measure_row(x, observed, state, n, scratch):
+    """Distances and log joint densities of one row to every component; returns the smallest distance."""
     if observed < x.shape[0]:
         observed_first(x, scratch.index)
-        nearest = measure_with_gaps(
-            x, scratch.index, observed, means, precisions, log_dets, counts, n, E, G, d2, log_joint, scratch.L,
-            scratch.b, scratch.lanes,
-        )  # fmt: skip
-    elif lower.shape[0] == 0:
-        nearest = measure(x, means, precisions, log_dets, counts, n, E, G, d2, log_joint)
+        nearest = measure_missing(x, observed, state, n, scratch)
     else:
-        nearest, near = measure_near(
-            x, weight, lower, scratch.shrink, scratch.height, means, precisions, log_dets, counts, n, E, G, d2,
-            log_joint,
-        )  # fmt: skip
-    return nearest, near
+        nearest = measure_complete(x, state, n, scratch)
+    return nearest
 
 
 @inner
-def learn_loop(
-    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds, paper,
-    forgetting, min_age, min_count, log_density, distance, lower, changed, scratch,
-):  # fmt: skip
-    """Learn rows in order; see `learn_near_rows`."""
-    capacity, D = means.shape
-    screened = lower.shape[1] > 0
+def learn_loop(rows, start, stop, state, settings, screen, scratch):
+    """Learn rows in order; see `learn_screened_rows`."""
+    capacity, D = state.means.shape
+    n, screened, missing = state.n_components, screen.lower.shape[1] > 0, scratch.index.shape[0] > 0
     skipped, evaluations, unchecked = 0, 0, True
     for t in range(start, stop):
-        x, weight = X[t], weights[t]
-        observed = count_observed(x)
+        x, weight = rows.X[t], rows.weights[t]
+        observed = count_observed(x) if missing else D
         if observed == 0:
-            log_density[t], distance[t] = 0.0, 0.0
+            rows.log_density[t], rows.distance[t] = 0.0, 0.0
             continue
-        distance[t], near = measure_row(
-            x, weight, observed, lower[t - start if screened else 0], means, precisions, log_dets, counts, n, scratch
-        )
+        if screened:
+            nearest, near = measure_screened(x, weight, screen.lower[t - start], state, n, scratch)
+        else:
+            nearest, near = measure_row(x, observed, state, n, scratch), n
         evaluations += near
-        log_density[t] = weigh(scratch.log_joint, counts, n, scratch.posterior)
-        if distance[t] >= thresholds[observed]:
+        rows.distance[t] = nearest
+        rows.log_density[t] = respond(state.counts, n, scratch) - log_unit(x, settings.log_scale)
+        if nearest >= settings.thresholds[observed]:
             if n == capacity:
                 return t, n, FULL, skipped, evaluations
-            fade(counts, n, forgetting)
+            fade(state.counts, n, settings.forgetting)
             if observed < D:
                 for j in range(n):
-                    fill_gaps(precisions[j], scratch.index, observed, scratch.E[j], scratch.G[j], scratch.L, scratch.b)
-            create(
-                x, weight, scratch.posterior, means, precisions, log_dets, counts, ages, n, scratch.E, centre,
-                initial_variance,
-            )  # fmt: skip
-            scratch.height[n] = log_height(counts[n], log_dets[n], D)
+                    fill_missing(state.precisions[j], observed, scratch.E[j], scratch.G[j], scratch)
+            create(x, weight, state, n, settings, scratch)
             n += 1
             continue
-        if is_unsafe(scratch.posterior, scratch.d2, counts, n, weight, forgetting):
+        if is_unsafe(weight, state, n, settings, scratch):
             return t, n, UNSAFE, skipped, evaluations
         if screened:
-            shrink_bounds(weight, forgetting, scratch.posterior, counts, scratch.d2, n, scratch.shrink, changed)
-        skipped += update(
-            scratch.index, observed, weight, means, precisions, log_dets, counts, ages, n, paper, forgetting, scratch
-        )
-        left = n
-        if min_age < np.inf:
-            left = prune(means, precisions, log_dets, counts, ages, n, min_age, min_count)
-        if any_thin(precisions, initial_variance, scratch.touched, left, unchecked or left < n):
+            shrink_bounds(weight, state, n, settings, scratch, screen.changed)
+        skipped += update(observed, weight, state, n, settings, scratch)
+        left = prune(state, n, settings) if settings.min_age < np.inf else n
+        # Removal moves components to other places, where they have not been checked.
+        if any_thin(state, left, settings, scratch.touched, unchecked or left < n):
             return t + 1, left, THIN, skipped, evaluations
         if screened and left < n:
             for j in range(capacity):
-                changed[j] = True
+                screen.changed[j] = True
             return t + 1, left, DONE, skipped, evaluations
         n, unchecked = left, False
     return stop, n, DONE, skipped, evaluations
 
 
 @kernel
-def learn_rows(
-    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds, paper,
-    forgetting, min_age, min_count, log_density, distance,
-):  # fmt: skip
-    """Learn rows start..stop of X in order.
+def learn_rows(rows, start, stop, missing, state, settings):
+    """Learn rows start..stop in order; `missing` is whether values may be.
 
-    Fills `log_density` (of each row before it was learned; NaN when there was no component) and `distance` (its
-    smallest d^2; infinite when there was no component), so that a row is novel where distance >= thresholds[observed].
-    Returns (next row, components, status, skipped updates); a status other than DONE leaves the next row untouched for
-    the caller.
+    Fills `rows.log_density` (of each row before it was learned; NaN when there was no component) and `rows.distance`
+    (its smallest d^2; infinite when there was no component), so that a row is novel where
+    distance >= thresholds[observed]. Returns (next row, components, status, skipped updates, distances evaluated); a
+    status other than DONE leaves the next row untouched for the caller.
     """
-    scratch = make_scratch(means.shape[0], means.shape[1], has_gaps(X[start:stop]))
-    after, n, status, skipped, _ = learn_loop(
-        X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
-        paper, forgetting, min_age, min_count, log_density, distance, np.empty((1, 0)), np.empty(0, np.bool_), scratch,
-    )  # fmt: skip
-    return after, n, status, skipped
+    scratch = make_scratch(state.means.shape[0], state.means.shape[1], missing)
+    everyone = Screen(np.empty((1, 0)), np.empty(0, np.bool_))
+    return learn_loop(rows, start, stop, state, settings, everyone, scratch)
 
 
 @kernel
-def learn_near_rows(
-    X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
-    forgetting, min_age, min_count, log_density, distance, lower, changed,
-):  # fmt: skip
+def learn_screened_rows(rows, start, stop, state, settings, screen):
     """Learn complete rows in order with the exact update, passing over components that cannot matter to a row.
 
-    lower[t - start, j] bounds 1 + d^2 from below for the first components, one at least. `changed` tells the components
-    that the bounds no longer describe; the end of a component ends the run. Returns what `learn_rows` does, with the
-    number of distances evaluated in the last place.
+    screen.lower[t - start, j] bounds 1 + d^2 from below for the first components, one at least. `screen.changed` tells
+    the components that the bounds no longer describe; the end of a component ends the run. Returns what `learn_rows`
+    does.
     """
-    scratch = make_scratch(means.shape[0], means.shape[1], False)
-    for j in range(n):
-        scratch.height[j] = log_height(counts[j], log_dets[j], means.shape[1])
-    after, n, status, _, evaluations = learn_loop(
-        X, weights, start, stop, means, precisions, log_dets, counts, ages, n, centre, initial_variance, thresholds,
-        False, forgetting, min_age, min_count, log_density, distance, lower, changed, scratch,
-    )  # fmt: skip
-    return after, n, status, evaluations
+    scratch = make_scratch(state.means.shape[0], state.means.shape[1], False)
+    for j in range(state.n_components):
+        scratch.height[j] = log_height(state.counts[j], state.log_dets[j], state.means.shape[1])
+    return learn_loop(rows, start, stop, state, settings, screen, scratch)
 
 
 @kernel
-def ask_rows(X, means, precisions, log_dets, counts, n, log_scale, log_density, distance, posterior):
-    """Log-density, smallest d^2 and posteriors of rows under the mixture.
+def score_rows(X, missing, state, log_scale, out):
+    """Log-density, smallest d^2 and posteriors of rows under the mixture, into the fields of `out`.
 
     Densities are those of the data before column a was divided by exp(log_scale[a]); posteriors are written for the
-    rows that `posterior` has.
+    rows that `out.posterior` has.
     """
-    s = make_scratch(n, means.shape[1], has_gaps(X))
-    log_total = np.log(total(counts, n))
-    nothing = np.empty(0)
+    n, D = state.n_components, X.shape[1]
+    s = make_scratch(n, D, missing)
+    log_total = np.log(total(state.counts, n))
     for t in range(X.shape[0]):
-        observed = count_observed(X[t])
-        distance[t], _ = measure_row(X[t], 1.0, observed, nothing, means, precisions, log_dets, counts, n, s)
-        log_density[t] = normalise(s.log_joint, n, s.posterior) - log_total
-        for a in range(X.shape[1]):
-            if X[t, a] == X[t, a]:
-                log_density[t] -= log_scale[a]
-        if t < posterior.shape[0]:
+        x = X[t]
+        observed = count_observed(x) if missing else D
+        out.distance[t] = measure_row(x, observed, state, n, s)
+        out.log_density[t] = softmax(s.log_joint, n, s.posterior) - log_total - log_unit(x, log_scale)
+        if t < out.posterior.shape[0]:
             for j in range(n):
-                posterior[t, j] = s.posterior[j]
+                out.posterior[t, j] = s.posterior[j]
+
+
+@kernel
+def fill_expected(X, state, filled):
+    """Rows with conditional means where values are missing; NaN where a precision is not definite."""
+    n, D = state.n_components, X.shape[1]
+    s = make_scratch(n, D, True)
+    for t in range(X.shape[0]):
+        x = X[t]
+        observed = count_observed(x)
+        measure_row(x, observed, state, n, s)
+        softmax(s.log_joint, n, s.posterior)
+        for a in range(D):
+            filled[t, a] = x[a] if x[a] == x[a] else 0.0
+        for j in range(n if observed < D else 0):
+            if s.posterior[j] < IGNORED:
+                continue
+            fill_missing(state.precisions[j], observed, s.E[j], s.G[j], s)
+            for i in range(observed, D):
+                a = s.index[i]
+                filled[t, a] += s.posterior[j] * (state.means[j, a] + s.E[j, a])
