@@ -244,7 +244,7 @@ def test_settings_reach_the_model(run):
     )
     model = everlearn.load("d.evl")
     assert (model.novelty_level, model.covariance_type) == (0.1, "diag")
-    assert "novelty_level" in run("learn", "rows.csv", "--set", "novelty_level=7", status=1)
+    assert "novelty_level" in run("learn", "rows.csv", "--set", "novelty_level=7", status=2)
 
 
 def test_strict(run):

@@ -14,6 +14,7 @@ import click
 from everlearn.errors import EverlearnError, InputError, SourceLostError
 
 FOUND, TRY_LATER = 3, 4  # exit statuses beside 0, 1 and 2
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Stopped(click.ClickException):
@@ -34,8 +35,10 @@ def errors_explained() -> Iterator[None]:
     except (EverlearnError, OSError, ValueError) as error:
         if not isinstance(error, _expected()):
             raise
-        passing = isinstance(error, SourceLostError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        raise Stopped(str(error), TRY_LATER if passing else 1) from error
+        number = getattr(error, "errno", None)
+        hint = ". Raise the limit on the size of files (ulimit -f), and run again" if number == errno.EFBIG else ""
+        passing = isinstance(error, SourceLostError) or number in _NO_ROOM
+        raise Stopped(f"{error}{hint}", TRY_LATER if passing else 1) from error
 
 
 def _expected() -> tuple[type[Exception], ...]:

@@ -46,7 +46,8 @@ def learn_stream(asked: LearnOptions, console: Console) -> None:
         source = stack.enter_context(_open_source(asked, model, store, stop, console))
         stack.enter_context(_stop_on_signals(stop))
         _check_target(model, source)
-        session = Session(model, store=store, name=asked.name, columns=source.columns.names)
+        session = Session(model, store=store, name=asked.name, columns=source.columns.names,
+                          time_format=source.columns.time_format)  # fmt: skip
         _introduce(asked, session, source, console)
         observer = demonstration.Observer(asked.seed, _demo_rows(asked)) if asked.demo else None
         outputs = Outputs(

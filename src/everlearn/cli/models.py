@@ -45,7 +45,10 @@ def new_model(kind: str, settings: tuple[str, ...], seed: int) -> Any:
     if "random_state" in known:
         parameters.setdefault("random_state", seed)
     model.set_params(**parameters)
-    model._validate_params()
+    try:
+        model._validate_params()
+    except ValueError as error:
+        raise click.UsageError(f"--set: {error}") from error
     return model
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from everlearn.errors import InputError, StateFileError
 from everlearn.streams.prequential import PrequentialMonitor, PrequentialResult
+from everlearn.streams.sources.times import TimeFormat, restored_format
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.records import GRAIN_ROWS, NAN, BadRow, Event, Interval, append_intervals, now
 from everlearn.streams.store.store import Store
@@ -38,6 +39,8 @@ class Session:
         The name of the model in the store.
     columns : list of str, optional
         Names of the columns that the model will see.
+    time_format : TimeFormat, optional
+        How the times of the stream are written, for a stream that has them; kept for those who read the store.
 
     Attributes
     ----------
@@ -63,10 +66,12 @@ class Session:
         store: Store | MemoryStore | None = None,
         name: str = "model",
         columns: list[str] | None = None,
+        time_format: TimeFormat | None = None,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.name = name
         self.columns = columns
+        self.time_format = time_format
         entry = self.store.entry(name)
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
@@ -132,7 +137,7 @@ class Session:
         self.version = self.store.commit(
             self.name, self.model, self.version,
             position=position, events=self._events, intervals=self._intervals, bad_rows=self._bad_rows,
-            more=self._more, memory={**self.monitor.memory(), "times": self._gaps.memory()}, taken=taken,
+            more=self._more, memory=self._memory(), taken=taken,
         )  # fmt: skip
         self.position = position if position is not None else self.position
         self._clear()
@@ -198,10 +203,15 @@ class Session:
 
     # -- what the store holds ---------------------------------------------------------------------
 
+    def _memory(self) -> dict[str, Any]:
+        how = None if self.time_format is None else list(self.time_format)
+        return {**self.monitor.memory(), "times": self._gaps.memory(), "time_format": how}
+
     def _restore(self, memory: Any) -> None:
         try:
             self.monitor.restore(memory)
             self._gaps.restore(memory["times"])
+            self.time_format = self.time_format or restored_format(memory.get("time_format"))
         except (StateFileError, TypeError, ValueError, KeyError) as error:
             raise StateFileError(
                 f"The model {self.name!r} in {self.store.path}: {error}. The state file was edited or damaged: restore "

@@ -72,14 +72,24 @@ def _show_run(store: Store, name: str, console: Console) -> None:
     history = store.history(name)
     if curve := sparkline([interval.log_likelihood for interval in history]):
         console.print(f"\nlog-likelihood {curve} {number(history[-1].log_likelihood)}", soft_wrap=True)
-    events = [
-        (datetime.datetime.fromtimestamp(event.time).isoformat(" ", "seconds"), f"{event.row:,}", event.kind,
-         number(event.value))
-        for event in store.latest_events(name, limit=10)
-    ]  # fmt: skip
+    latest = store.latest_events(name, limit=10)
+    when = _event_times(store, name, latest)
+    events = [(t, f"{e.row:,}", e.kind, number(e.value)) for t, e in zip(when, latest, strict=True)]
     Table(("when", "row", "event", "value"), events, "The latest events").show(console)
     for row in store.bad_rows(name, limit=5):
         console.print(f"left out: {escape(row.place)}: {escape(row.reason)}: {escape(row.text[:60])}", soft_wrap=True)
+
+
+def _event_times(store: Store, name: str, events: list[Any]) -> list[str]:
+    """When events happened: by the stream's own times, or by the clock of the program that learned it."""
+    from everlearn.streams.sources.times import restored_format
+
+    how = restored_format((store.memory(name) or {}).get("time_format"))
+    times = []
+    for event in events:
+        own = how.show(event.stream_time) if how is not None else ""
+        times.append(own or datetime.datetime.fromtimestamp(event.time).isoformat(" ", "seconds"))
+    return times
 
 
 def show_model(model: Any, console: Console) -> None:

@@ -12,6 +12,7 @@ from everlearn.streams.sources.parsing import Batch, Record, batch_of
 from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, Columns, check_width, choose, kind_of
 
 _DEEPEST = 8
+LONGEST_MESSAGE = 1 << 24  # as the longest line of a file: no row of numbers is longer
 
 
 def flat(value: Any, name: str = "", depth: int = 0) -> dict[str, Any]:
@@ -95,11 +96,14 @@ def batch_of_messages(messages: Iterable[tuple[str, Any]], columns: Columns) -> 
 
 def payload_values(payload: Any) -> dict[str, Any] | str:
     """The plain values of a message: JSON, numbers with commas between them, or fields of text."""
+    parts = [part for pair in payload.items() for part in pair] if isinstance(payload, dict) else [payload or b""]
+    if sum(map(len, parts)) > LONGEST_MESSAGE:
+        return f"a message of more than {LONGEST_MESSAGE >> 20} MiB"
     if isinstance(payload, dict):
         fields = {_text(name): _text(value) for name, value in payload.items()}
         only = next(iter(fields.values()), "")
         return parsed(only) if len(fields) == 1 and only.lstrip()[:1] in ("{", "[") else fields
-    text = _text(payload).strip()
+    text = _text(b"" if payload is None else payload).strip()  # Kafka's deletions have no payload
     if text[:1] in ("{", "["):
         return parsed(text)
     return {f"column{i}": cell for i, cell in enumerate(text.split(","))} if text else "an empty message"
@@ -110,4 +114,6 @@ def _text(value: Any) -> str:
 
 
 def _shown(payload: Any) -> str:
-    return str({_text(k): _text(v) for k, v in payload.items()} if isinstance(payload, dict) else _text(payload))[:200]
+    if isinstance(payload, dict):
+        return str({_text(k)[:200]: _text(v)[:200] for k, v in payload.items()})[:200]
+    return _text(payload[:800] if isinstance(payload, bytes) else payload)[:200]

@@ -183,6 +183,9 @@ class _Reading:
         """Whether this is a message, and not what the client says in place of one."""
         error, p = message.error(), message.partition()
         if error is None:
+            # Offsets rise within a partition. A broker that sends one again, or late, has had it learned already.
+            if message.offset() < self._next[p]:
+                return False
             self._waiting[p].append(message)
             self._next[p], self._starved[p] = message.offset() + 1, 0.0
         elif error.code() == self._kafka.KafkaError._PARTITION_EOF:

@@ -52,11 +52,20 @@ class RedisSource(MessageSource):
         while True:
             with explained(self.place):
                 found = self._client.xread({self.where.name: last}, count=self.batch_messages, block=wait)
-            entries = _entries(found)
+            # Ids rise. An entry that is sent again, or late, was learned already.
+            entries = []
+            for entry in _entries(found):
+                if _id(entry[0]) > _id(last):
+                    entries.append(entry)
+                    last = entry[0].decode()
             if not entries and not self.live:
                 return
-            last = entries[-1][0].decode() if entries else last
             yield [(f"{self.place} {id.decode()}", fields) for id, fields in entries], {"id": last}
+
+
+def _id(text: bytes | str) -> tuple[int, ...]:
+    """The id of an entry as numbers: milliseconds, and a number among those of one millisecond."""
+    return tuple(map(int, (text.decode() if isinstance(text, bytes) else text).split("-")))
 
 
 def _entries(found: Any) -> list[Any]:

@@ -67,6 +67,14 @@ class TimeFormat(NamedTuple):
         return moment.strftime("%H:%M:%S")
 
 
+def restored_format(value: Any) -> TimeFormat | None:
+    """The format that a state file holds as a list; None for none, or for anything else."""
+    match value:
+        case [str(form), int() | float() as unit, str(zone)] if not zone or is_time(f"2000-01-01T00:00:00{zone}"):
+            return TimeFormat(form, unit, zone)
+    return None
+
+
 def find_format(values: Sequence[Any]) -> TimeFormat | None:
     """The format in which all values of a column that are there can be read; None if there is none."""
     known = [value for value in values if value is not None and value == value and str(value).strip()]

@@ -7,8 +7,9 @@ import errno
 import json
 import os
 import sqlite3
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from everlearn.errors import StateFileError
@@ -49,7 +50,8 @@ CREATE INDEX inbox_of_model ON inbox (name, id);
 CREATE TABLE inbox_key (name TEXT, key TEXT, id INTEGER NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE INDEX inbox_key_by_age ON inbox_key (name, id);
 """
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# SQLITE_ERROR is "no such table or column": the schema was edited.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR: errno.EIO,
@@ -115,12 +117,20 @@ class StateFile:
                     connection.execute("ROLLBACK")
                 raise
 
-    def plain(self, text: str) -> Any:
-        """The value of a JSON text in the file."""
+    def plain(self, text: str, kind: Any = object) -> Any:
+        """The value of a JSON text in the file, which must be of some kind."""
         try:
-            return json.loads(text)
-        except (ValueError, TypeError) as error:
+            value = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
             raise StateFileError(_damaged(self.path, str(error))) from error
+        return self.expect((value,), kind)[0]
+
+    def expect(self, row: Sequence[Any], *kinds: Any) -> Sequence[Any]:
+        """A row of the file whose values are of these kinds; SQLite itself keeps any value in any column."""
+        for value, kind in zip(row, kinds, strict=True):
+            if not isinstance(value, kind):
+                raise StateFileError(_damaged(self.path, f"{value!r:.40} is not what belongs there"))
+        return row
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._threads, "connection", None)
@@ -182,16 +192,35 @@ class StateFile:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _DAMAGE or not code:
                 raise StateFileError(_damaged(self.path, str(error))) from error
-            if code == sqlite3.SQLITE_IOERR and _is_full(self.path):
-                raise OSError(errno.ENOSPC, "The disk is full, and the state file cannot be used", self.path) from error
+            if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL) and (full := _why_full(self.path)):
+                raise OSError(*full, self.path) from error
             what = f"The state file cannot be used: {error}"
             raise OSError(_ERRNO.get(code, errno.EIO), what, self.path) from error
 
 
-def _is_full(path: str) -> bool:
-    """Whether the disk has no room for a file's smallest step; SQLite calls that an I/O error where it maps memory."""
+def _why_full(path: str) -> tuple[int, str] | None:
+    """Why a file cannot grow by its smallest step: no room on the disk, or the limit on the size of files.
+
+    SQLite calls the first an I/O error where it maps memory, and the second always.
+    """
     disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
-    return disk.f_bavail * disk.f_frsize < _LEAST_ROOM
+    if disk.f_bavail * disk.f_frsize < _LEAST_ROOM:
+        return errno.ENOSPC, "The disk is full, and the state file cannot be used"
+    limit = _file_size_limit()
+    sizes = [os.path.getsize(name) for name in (path, f"{path}-wal", f"{path}-shm") if os.path.exists(name)]
+    if limit is not None and max(sizes, default=0) + _LEAST_ROOM > limit:
+        return errno.EFBIG, "The state file has reached the limit on the size of files (ulimit -f)"
+    return None
+
+
+def _file_size_limit() -> int | None:
+    """Bytes that a file of this process may have; None without a limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _check_start(path: str) -> None:

@@ -45,6 +45,8 @@ _ENTRY = (
     "ON f.name = m.name"
 )
 _INTERVAL_FIELDS = ", ".join(Interval._fields)
+_REAL = int | float | None
+_INTERVAL_KINDS = (int, int, _REAL, _REAL, _REAL, _REAL, _REAL, _REAL, int, int, int, _REAL)
 
 
 class Store:
@@ -106,8 +108,12 @@ class Store:
         return self._entry(rows[0]) if rows else None
 
     def _entry(self, row: Sequence[Any]) -> ModelEntry:
-        name, version, kind, n_rows, columns, size, updated = row
-        return ModelEntry(name, version, kind, n_rows, self._file.plain(columns), size, updated)
+        name, version, kind, n_rows, columns, size, updated = self._file.expect(
+            row, str, int, str, int, str, int, _REAL
+        )
+        names = self._file.plain(columns, list | None)
+        self._file.expect(names or (), *[str] * len(names or ()))
+        return ModelEntry(name, version, kind, n_rows, names, size, updated)
 
     def model_bytes(self, name: str) -> bytes:
         """The contents of a model file."""
@@ -115,7 +121,7 @@ class Store:
         if not rows:
             known = ", ".join(entry.name for entry in self.models()) or "none"
             raise InputError(f"{self.path} holds no model {name!r}. It holds: {known[:300]}.")
-        data: bytes = rows[0][0]
+        data: bytes = self._file.expect(rows[0], bytes)[0]
         return data
 
     def load(self, name: str) -> Any:
@@ -125,12 +131,12 @@ class Store:
     def position(self, name: str) -> dict[str, Any] | None:
         """Where the source of a model was at the latest commit; None at the beginning."""
         rows = self._file.query("SELECT position FROM model WHERE name = ?", name)
-        return self._file.plain(rows[0][0]) if rows else None
+        return self._file.plain(rows[0][0], dict | None) if rows else None
 
     def memory(self, name: str) -> dict[str, Any] | None:
         """What the learner remembered beside the model at the latest commit; None if nothing."""
         rows = self._file.query("SELECT memory FROM model WHERE name = ?", name)
-        return self._file.plain(rows[0][0]) if rows else None
+        return self._file.plain(rows[0][0], dict | None) if rows else None
 
     def delete(self, name: str) -> None:
         """Forget a model and all that belongs to it, its inbox included."""
@@ -255,23 +261,29 @@ class Store:
             f"SELECT id, time, row, kind, value, details, stream_time FROM event WHERE name = ? AND {where} {order}",
             name, value, *chosen,
         )  # fmt: skip
-        return [StoredEvent._make((*row[:4], _float(row[4]), self._file.plain(row[5]), _float(row[6]))) for row in rows]
+        found = []
+        for row in rows:
+            self._file.expect(row, int, _REAL, int, str, _REAL, str, _REAL)
+            details = self._file.plain(row[5], dict)
+            found.append(StoredEvent._make((*row[:4], _float(row[4]), details, _float(row[6]))))
+        return found
 
     def history(self, name: str, *, limit: int = 1000) -> list[Interval]:
         """The intervals of the whole run, oldest first, joined with their neighbours to at most `limit`."""
         rows = self._file.query(f"SELECT {_INTERVAL_FIELDS} FROM interval WHERE name = ? ORDER BY id", name)
-        return thinned([_interval(row) for row in rows], limit)
+        return thinned([_interval(self._file.expect(row, *_INTERVAL_KINDS)) for row in rows], limit)
 
     def bad_rows(self, name: str, *, limit: int = 100) -> list[StoredBadRow]:
         """The latest rows that could not be learned, oldest first."""
         rows = self._file.query(
             "SELECT id, time, place, reason, text FROM bad_row WHERE name = ? ORDER BY id DESC LIMIT ?", name, limit
         )
-        return [StoredBadRow(*row) for row in reversed(rows)]
+        return [StoredBadRow(*self._file.expect(row, int, _REAL, str, str, str)) for row in reversed(rows)]
 
     def totals(self, name: str) -> dict[str, int]:
         """Counts over the whole run: "rows", events by kind, "bad rows" in all and by reason ("bad: ...")."""
-        return dict(self._file.query("SELECT what, n FROM total WHERE name = ?", name))
+        rows = self._file.query("SELECT what, n FROM total WHERE name = ?", name)
+        return {row[0]: row[1] for row in rows if self._file.expect(row, str, int)}
 
     # -- inbox ------------------------------------------------------------------------------------
 
@@ -313,9 +325,15 @@ class Store:
                 name,
                 last,
             )
-            for last, *packed in rows:
-                yield InboxBatch(last, np.frombuffer(packed[2]).reshape(packed[0], packed[1]).copy())
-                n += packed[0]
+            for row in rows:
+                last, n_rows, n_columns, data = self._file.expect(row, int, int, int, bytes)
+                if min(n_rows, n_columns) < 1 or 8 * n_rows * n_columns != len(data):
+                    raise StateFileError(
+                        f"{self.path} is damaged: a batch of the inbox of {name!r} says {n_rows} rows of {n_columns} "
+                        f"columns, but has {len(data)} bytes. Delete the model, or restore the file from a copy."
+                    )
+                yield InboxBatch(last, np.frombuffer(data).reshape(n_rows, n_columns).copy())
+                n += n_rows
                 if n >= limit_rows:
                     return
             if not rows:

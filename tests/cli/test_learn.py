@@ -1,0 +1,143 @@
+"""everlearn learn: times, places that cannot be written, settings that are wrong, and frames to the kernel."""
+
+import csv
+import datetime
+import os
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from everlearn import cli
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the program in a folder; a traceback is never an answer."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*arguments, status=0):
+        result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == status, result.output
+        return result.output
+
+    return command
+
+
+def timed_rows(path, n=400):
+    """A table with times in a zone, three minutes of it missing, and a row that is far from the others."""
+    rng = np.random.default_rng(0)
+    start = datetime.datetime(2026, 11, 5, 10, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+    lines = []
+    for i, (a, b) in enumerate(rng.normal(size=(n, 2))):
+        when = start + datetime.timedelta(seconds=i + (180 if i >= 250 else 0))
+        lines.append(f"{when.isoformat()},{a + (1e4 if i == 300 else 0)},{b}")
+    path.write_text("when,speed [rpm],flow\n" + "\n".join(lines) + "\n")
+
+
+def test_times_are_kept_and_shown_with_their_zone(run, tmp_path):
+    timed_rows(tmp_path / "t.csv")
+    places = ["--state", "run.db", "--scores", "s.csv", "--novelties", "n.csv", "--report", "r.html"]
+    output = run("learn", "t.csv", *places)
+    assert "when holds the times of the rows" in output
+    scores = list(csv.DictReader((tmp_path / "s.csv").open()))
+    assert scores[0]["time"] == "2026-11-05T10:00:00+01:00"
+    assert scores[399]["time"] == "2026-11-05T10:09:39+01:00"
+    novelties = {row["row"]: row for row in csv.DictReader((tmp_path / "n.csv").open())}
+    assert novelties["300"]["time"] == "2026-11-05T10:08:00+01:00"
+    assert "p_value" in novelties["300"]
+    shown = run("show", "run.db")
+    assert "time gap" in shown
+    assert "2026-11-05T10:07:10+01:00" in shown
+    assert "2026-11-05T10:07:10+01:00" in (tmp_path / "r.html").read_text()
+
+
+def test_the_suggestion_can_be_pasted(run, tmp_path):
+    timed_rows(tmp_path / "t.csv")
+    output = run("learn", "t.csv", "--model-file", "my pump.evl")
+    line = next(line for line in output.splitlines() if "everlearn ask" in line)
+    assert run(*shlex.split(line)[1:])
+    assert "'my pump.evl'" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--set", "novelty_level"], "name=value"),
+        (["--set", "=3"], "name=value"),
+        (["--set", "bogus=1"], "a mixture has the settings"),
+        (["--set", "novelty_level=2"], "novelty_level"),
+        (["--set", "novelty_level=nan"], "novelty_level"),
+        (["--set", "forgetting=__import__('os')"], "forgetting"),
+        (["--set", "max_components=" + "9" * 5000], "max_components"),
+        (["--name", ""], "1 to 200 printable characters"),
+        (["--name", "a\nb"], "1 to 200 printable characters"),
+        (["--name", "x" * 300], "1 to 200 printable characters"),
+    ],
+)
+def test_bad_settings_and_names_are_wrong_usage(run, tmp_path, options, message):
+    timed_rows(tmp_path / "t.csv", 30)
+    assert message in " ".join(run("learn", "t.csv", *options, status=2).split())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+@pytest.mark.parametrize("options", [["--state", "run.db"], ["--scores", "s.csv"], ["--model-file", "m.evl"]])
+def test_a_limit_on_the_size_of_files_ends_with_status_4(tmp_path, options):
+    timed_rows(tmp_path / "t.csv", 3000)
+    command = f"ulimit -f 2; exec {shlex.quote(sys.executable)} -m everlearn.cli learn t.csv {shlex.join(options)}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "ulimit -f" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("option", ["--state", "--scores", "--model-file", "--report"])
+def test_folders_that_cannot_be_written_to_are_named_before_learning(run, tmp_path, option):
+    timed_rows(tmp_path / "t.csv", 30)
+    (tmp_path / "locked").mkdir(mode=0o500)
+    endings = {"--state": "db", "--scores": "csv", "--model-file": "evl", "--report": "html"}
+    assert "cannot be written to" in run("learn", "t.csv", option, f"locked/x.{endings[option]}", status=1)
+
+
+def test_files_and_state_files_that_cannot_be_written_are_named(run, tmp_path, monkeypatch):
+    """As for anybody but root: the folder says that it is not writable."""
+    timed_rows(tmp_path / "t.csv", 30)
+    monkeypatch.setattr("everlearn.cli.common.os.access", lambda *arguments: False)
+    for option, name in (("--state", "x.db"), ("--scores", "x.csv"), ("--model-file", "x.evl"), ("--report", "x.html")):
+        assert "cannot be written to" in " ".join(run("learn", "t.csv", option, name, status=1).split())
+
+
+def test_at_most_seven_frames_lie_between_the_command_and_the_model(run, tmp_path, monkeypatch):
+    """Of ours, those of click not counted; the model may add seven of its own before the kernel."""
+    import everlearn
+
+    timed_rows(tmp_path / "t.csv", 300)
+    chains = []
+    honest = everlearn.IncrementalGaussianMixture.prequential
+
+    def traced(self, X, *arguments):
+        frame, chain = sys._getframe(1), []
+        while frame is not None and "commands/learn.py" not in frame.f_code.co_filename:
+            chain.append(frame.f_code.co_name)
+            frame = frame.f_back
+        chains.append([*chain, "command"])
+        return honest(self, X, *arguments)
+
+    monkeypatch.setattr(everlearn.IncrementalGaussianMixture, "prequential", traced)
+    run("learn", "t.csv")
+    assert chains[0] == ["score_then_learn", "learn", "_learn_batch", "run", "learn_stream", "command"]
+
+
+def test_a_run_without_state_makes_no_file(run, tmp_path, monkeypatch):
+    import sqlite3
+
+    timed_rows(tmp_path / "t.csv", 300)
+    monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **options: pytest.fail("a database was opened"))
+    run("learn", "t.csv", "--report", "r.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "t.csv"]
