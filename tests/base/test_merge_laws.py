@@ -149,7 +149,7 @@ class Stranger(everlearn.OnlinePPCA):
             IncrementalGaussianMixtureClassifier(strategy="joint"),
             "strategy=",
         ),
-        (IncrementalGaussianMixtureRegressor(), IncrementalGaussianMixtureRegressor(delta=0.3), "delta="),
+        (IncrementalGaussianMixtureRegressor(), IncrementalGaussianMixtureRegressor(2), "n_components="),
     ],
 )
 @pytest.mark.parametrize("fresh", [False, True])

@@ -77,7 +77,7 @@ CHECKED = [
     (Transformer(), 1),
     (Imputer(IncrementalGaussianMixture()), 3),
     (Classifier(IncrementalGaussianMixtureClassifier(warmup=20), grace_period=20), 6),
-    (Regressor(IncrementalGaussianMixtureRegressor(warmup=30)), 3),
+    (Regressor(IncrementalGaussianMixtureRegressor()), 3),
 ]
 
 

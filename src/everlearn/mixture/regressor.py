@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from everlearn.base.conditioning import Conditional
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError, ModelFileError
-from everlearn.figmn.first_edition import IncrementalGaussianMixture
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 Array = NDArray[np.float64]
 
@@ -24,34 +24,19 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
 
     Parameters
     ----------
-    delta : float, default=1.0
-        Variance of a new component, in units of the variance of each column; less than one follows curves more
-        closely where there are many rows for each column.
-    beta : float, default=0.5
-        How readily a row opens a component: it does so when it is farther from each than all but a share `beta` of that
-        component's own rows would be; 0 keeps a single component, which is linear regression.
-    scale : "auto" or array-like of shape (n_features + n_outputs,), default="auto"
-        Standard deviation of each column, inputs first. "auto" estimates it: `fit` from all rows it is given,
-        `partial_fit` from the first `warmup` rows, which are kept until then.
-    warmup : "auto" or int, default="auto"
-        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
-        more, and at most 2000.
+    n_components : int or None, default=None
+        Number of components; None finds it, 1 is linear regression.
     max_components : "auto" or int, default="auto"
-        Most components that are kept. "auto" is 200, or what 128 MiB of precision matrices hold.
-    merging : bool, default=True
-        Whether a full mixture merges all pairs that cost little likelihood, or the cheapest pair only.
-    prune : None or tuple (min_age, min_count), default=None
-        Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
-        probabilities summed).
-    update : {"exact", "paper"}, default="exact"
-        "paper" keeps the covariance update of the FIGMN paper as printed.
+        Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
+    reservoir : "auto" or int, default="auto"
+        Number of rows that are kept for the searches of the structure; see `IncrementalGaussianMixture`.
+    covariance_type : {"full", "diag"}, default="full"
+        Shape of the covariances. With "diag" inputs say about targets only which component they come from.
     forgetting : None, float or "adaptive", default=None
         Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows; "adaptive"
         chooses it as it goes. None forgets nothing.
-    covariance : {"full", "diag"}, default="full"
-        Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
-    second_look : bool, default=False
-        Whether to keep a uniform sample of rows and refine the components on it before answering.
+    scale : "auto" or array-like of shape (n_features + n_outputs,), default="auto"
+        Standard deviation of each column, inputs first. "auto" estimates it from the first rows.
     verbose : int, default=0
         Whether `fit` shows a progress bar.
 
@@ -75,7 +60,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     >>> rng = np.random.default_rng(0)
     >>> x = rng.uniform(-3, 3, 4000)
     >>> y = np.sin(x) + rng.normal(0, 0.1, 4000)
-    >>> model = IncrementalGaussianMixtureRegressor(delta=0.1).partial_fit(x[:, None], y)
+    >>> model = IncrementalGaussianMixtureRegressor().partial_fit(x[:, None], y)
     >>> mean, std = model.predict([[0.0], [np.pi / 2]], return_std=True)
     >>> mean.round(1) + 0.0, std.round(1)
     (array([0., 1.]), array([0.1, 0.1]))
@@ -85,36 +70,26 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         name: accepted
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
-        if name not in ("dtype", "novelty_level", "change_detector", "device", "random_state")
+        if name not in ("novelty_level", "change_detector", "device", "random_state")
     }
 
     def __init__(
         self,
+        n_components: int | None = None,
         *,
-        delta: float = 1.0,
-        beta: float = 0.5,
-        scale: Any = "auto",
-        warmup: Any = "auto",
         max_components: Any = "auto",
-        merging: bool = True,
-        prune: tuple[float, float] | None = None,
-        update: str = "exact",
+        reservoir: Any = "auto",
+        covariance_type: str = "full",
         forgetting: Any = None,
-        covariance: str = "full",
-        second_look: bool = False,
+        scale: Any = "auto",
         verbose: int = 0,
     ) -> None:
-        self.delta = delta
-        self.beta = beta
-        self.scale = scale
-        self.warmup = warmup
+        self.n_components = n_components
         self.max_components = max_components
-        self.merging = merging
-        self.prune = prune
-        self.update = update
+        self.reservoir = reservoir
+        self.covariance_type = covariance_type
         self.forgetting = forgetting
-        self.covariance = covariance
-        self.second_look = second_look
+        self.scale = scale
         self.verbose = verbose
 
     # -- learning ---------------------------------------------------------------------------------
@@ -249,7 +224,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     def n_components_(self) -> int:
         """Number of components that predictions come from."""
         self._check_started()
-        return int(self._joint_._answer()[0].n_components)
+        return self._joint_.n_components_
 
     @property
     def n_samples_seen_(self) -> int:
