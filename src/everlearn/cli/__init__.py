@@ -38,7 +38,7 @@ Exit status:
   1  the data, a model file or a place on the disk cannot be used; the message says why
   2  wrong usage
   3  score --alarm: rows were found
-  4  a broker cannot be reached, or the disk is full: try again later; with --state nothing is lost
+  4  a broker cannot be reached, or there is no room for a file: try again later; with --state nothing is lost
 """
 
 
