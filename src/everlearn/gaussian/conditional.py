@@ -214,8 +214,17 @@ def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Arr
     if mixture.covariances.ndim == 2:
         return np.asarray(mixture.means[row, labels] + np.sqrt(mixture.covariances)[labels] * Z)
     L, _ = safe_cholesky(mixture.covariances)
-    factors = L[labels] if L.ndim == 3 else L[row, labels]
-    return np.asarray(mixture.means[row, labels] + (factors @ Z[..., None])[..., 0])
+    out = mixture.means[row, labels]
+    # Component by component: a factor for each draw would take rows x n x T^2 numbers at once.
+    for k in np.unique(labels):
+        if L.ndim == 3:
+            drawn = labels == k
+            out[drawn] += Z[drawn] @ L[k].T
+            continue
+        for i in np.flatnonzero((labels == k).any(axis=1)):
+            drawn = labels[i] == k
+            out[i, drawn] += Z[i, drawn] @ L[i, k].T
+    return out
 
 
 def full_covariances(mixture: ConditionalMixture) -> Array:
