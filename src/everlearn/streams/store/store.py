@@ -131,7 +131,12 @@ class Store:
     def position(self, name: str) -> dict[str, Any] | None:
         """Where the source of a model was at the latest commit; None at the beginning."""
         rows = self._file.query("SELECT position FROM model WHERE name = ?", name)
-        return self._file.plain(rows[0][0], dict | None) if rows else None
+        position: dict[str, Any] | None = self._file.plain(rows[0][0], dict | None) if rows else None
+        if position is not None and "inbox" in position:
+            inbox = self._file.expect([position["inbox"]], dict)[0]
+            columns = self._file.expect([inbox.get("columns")], list)[0]
+            self._file.expect(columns, *[str] * len(columns))
+        return position
 
     def memory(self, name: str) -> dict[str, Any] | None:
         """What the learner remembered beside the model at the latest commit; None if nothing."""
@@ -338,6 +343,11 @@ class Store:
                     return
             if not rows:
                 return
+
+    def latest_batch(self) -> int:
+        """The id of the batch that came last, learned or not; 0 before the first. Ids are never given again."""
+        rows = self._file.query("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'")
+        return int(rows[0][0]) if rows else 0
 
     def waiting(self, name: str) -> int:
         """Number of rows in the inbox of a model."""
