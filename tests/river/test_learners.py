@@ -356,6 +356,27 @@ def test_detector_in_a_progressive_validation():
     assert metric.get() > 0.95
 
 
+def test_scores_fit_the_metric_that_takes_numbers_from_0_to_1():
+    model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(max_components=5))
+    metric = metrics.ROCAUC(n_thresholds=50)
+    evaluate.progressive_val_score(datasets.Shuttle().take(2000), model, metric)
+    assert metric.get() > 0.9
+
+
+def test_intervals_of_a_regressor():
+    rng, regressor, inside = np.random.default_rng(0), Regressor(), []
+    assert regressor.predict_one({"u": 0.0}, with_interval=True).lower == -np.inf
+    for i in range(600):
+        u = float(rng.normal())
+        y = 2.0 * u + float(rng.normal())
+        if i >= 300:
+            interval = regressor.predict_one({"u": u}, with_interval=True, coverage=0.8)
+            inside.append(y in interval)
+            assert regressor.predict_one({"u": u}) in interval
+        regressor.learn_one({"u": u}, y)
+    assert 0.7 < np.mean(inside) < 0.9
+
+
 def test_detector_in_a_filter():
     dicts, _ = make_dicts(300)
     quantile = anomaly.QuantileFilter(AnomalyDetector(), q=0.99)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
 from itertools import islice
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from everlearn.base.estimator import StreamEstimator, check_weights
+from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, require
 from everlearn.river.batches import Dicts, Features, Names, Table, in_order, observed_in, rows_of
+from everlearn.typing import Array
 
 require("river", extra="river")
 
 from river import base  # noqa: E402 (the line above says which extra brings it)
 
-Array = NDArray[np.float64]
 Batch = Dicts | Table
 
 
@@ -170,10 +169,9 @@ class Learner(base.Base):
         if self._silent or not (unknown := batch.features() - self._known):
             return
         self._silent = True
-        warnings.warn(
+        warn_user(
             f"{type(self).__name__} ignores features that had no value in the first {self.grace_period} rows, such as "
-            f"{in_order(unknown)[0]!r}. Name the features (features=[...]) or raise grace_period to learn them.",
-            stacklevel=4,
+            f"{in_order(unknown)[0]!r}. Name the features (features=[...]) or raise grace_period to learn them."
         )
 
     # -- asking -----------------------------------------------------------------------------------

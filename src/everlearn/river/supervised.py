@@ -10,12 +10,12 @@ from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError, require
 from everlearn.mixture.classifier import IncrementalGaussianMixtureClassifier
 from everlearn.mixture.regressor import IncrementalGaussianMixtureRegressor
-from everlearn.river.batches import Dicts, Features, batch_of
+from everlearn.river.batches import Dicts, Features, batch_of, rows_of
 from everlearn.river.learner import Array, Batch, Learner
 
 require("river", extra="river")
 
-from river import base  # noqa: E402 (the line above says which extra brings it)
+from river import base, conf  # noqa: E402 (the line above says which extra brings it)
 
 
 class Supervised(Learner):
@@ -146,14 +146,36 @@ class Regressor(Supervised, base.MiniBatchRegressor):
     ...     regressor.learn_one({"inlet": float(i % 9), "room": float(i % 5)}, 2.0 * (i % 9))
     >>> round(regressor.predict_one({"inlet": 3.0}), 1)
     6.0
+    >>> 6.0 in regressor.predict_one({"inlet": 3.0}, with_interval=True)
+    True
     """
 
     _default: ClassVar[type[StreamEstimator]] = IncrementalGaussianMixtureRegressor
     _needs: ClassVar[tuple[str, ...]] = ("predict_interval",)
 
-    def predict_one(self, x: Features) -> float:
-        """Expectation of the target given the observed features; 0 while nothing was learned."""
-        return float(self._ask("predict", Dicts([x]), np.zeros(1))[0])
+    def predict_one(self, x: Features, *, with_interval: bool = False, coverage: float = 0.9) -> Any:
+        """Expectation of the target given the observed features; 0 while nothing was learned.
+
+        Parameters
+        ----------
+        x : dict
+            Features.
+        with_interval : bool, default=False
+            Whether to give the central interval of the target instead, as the learners of `river.conf` do.
+        coverage : float, default=0.9
+            Probability inside the interval.
+
+        Returns
+        -------
+        float or river.conf.Interval
+            The expectation or the interval, which is all numbers while nothing was learned.
+        """
+        if not with_interval:
+            return float(self._ask("predict", Dicts([x]), np.zeros(1))[0])
+        if not self._model._is_started():
+            return conf.Interval(-np.inf, np.inf)
+        low, high = self._model.predict_interval(rows_of([x], self._names), coverage)  # type: ignore[attr-defined]
+        return conf.Interval(float(low[0]), float(high[0]))
 
     def predict_many(self, X: Any) -> Any:
         """Expectation of each row's target: a list, or a series if X is a data frame."""

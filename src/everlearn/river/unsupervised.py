@@ -99,9 +99,10 @@ class Density(Unsupervised, base.Estimator):
 class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     """Anomalies in a stream of dicts: rows that are improbable after all that came before.
 
-    The score is the negative log-density of the observed features x_j, less its expectation for independent Gaussian
-    features of the same spread s_j: -log p(x) - sum_j log(s_j sqrt(2 pi e)). So it does not depend on units, and rows
-    that lack different features compare.
+    The surprise of a row is the negative log-density of the observed features x_j, less its expectation for independent
+    Gaussian features of the same spread s_j: r = -log p(x) - sum_j log(s_j sqrt(2 pi e)) nats. So it does not depend on
+    units, and rows that lack different features compare. The score is (1 + r / (1 + |r|)) / 2, between 0 and 1 and in
+    the order of r, as `river.metrics.ROCAUC` takes it: 0.5 is typical, 0.9 stands for 4 nats, 0.99 for 49.
 
     A flexible model comes to expect anomalies that keep coming; a coarse one, such as
     IncrementalGaussianMixture(max_components=5), goes on finding them odd.
@@ -122,18 +123,18 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     >>> detector = AnomalyDetector()
     >>> for i in range(300):
     ...     detector.learn_one({"heat": float(i % 10), "load": float(i % 3)})
-    >>> detector.score_one({"heat": 4.0}) < 2.0 < detector.score_one({"heat": 40.0, "load": 1.0})
+    >>> detector.score_one({"heat": 4.0}) < 0.8 < detector.score_one({"heat": 40.0, "load": 1.0})
     True
     """
 
     _needs: ClassVar[tuple[str, ...]] = ("score_samples",)
 
     def score_one(self, x: Features) -> float:
-        """How anomalous the features are, higher for the odder; 0 while nothing was learned."""
+        """How anomalous the features are, from 0 to 1, higher for the odder; 0 while nothing is known or given."""
         return float(self._scores(Dicts([x]))[0])
 
     def score_many(self, X: Any) -> Any:
-        """How anomalous each row is, higher for the odder: a list, or a series if X is a data frame."""
+        """How anomalous each row is, from 0 to 1, higher for the odder: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._scores(batch))
 
@@ -141,8 +142,11 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
         if not len(batch) or not self._model._is_started():
             return np.zeros(len(batch))
         rows = batch.rows(self._names)
-        typical = (rows == rows) @ (_log_spread(self._model) + 0.5 * np.log(2 * np.pi * np.e))
-        return -self._model.score_samples(rows) - typical  # type: ignore[attr-defined, no-any-return]
+        observed = ~np.isnan(rows)
+        typical = observed @ (_log_spread(self._model) + 0.5 * np.log(2 * np.pi * np.e))
+        surprise = -self._model.score_samples(rows) - typical  # type: ignore[attr-defined]
+        score = 0.5 * (1.0 + surprise / (1.0 + np.abs(surprise)))
+        return np.where(observed.any(axis=1), score, 0.0)
 
 
 def _log_spread(model: StreamEstimator) -> Array:
