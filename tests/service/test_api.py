@@ -73,7 +73,7 @@ def test_a_key_keeps_a_repeated_batch_from_being_learned_twice(client):
 def test_scores(taught, twin, X):
     found = taught.post("/models/machine/score", json={"rows": as_json(X[:5])}).json()
     np.testing.assert_allclose(found["log_density"], twin.score_samples(X[:5]), rtol=1e-8)
-    np.testing.assert_allclose(found["novelty"], twin.p_value(X[:5]), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found["p_value"], twin.p_value(X[:5]), rtol=1e-6, atol=1e-12)
 
 
 def test_predictions(taught, twin):

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 import everlearn
 from everlearn.errors import InputError
 from everlearn.persistence.model_file import dumps
-from everlearn.service.security import Body, Rates
+from everlearn.service.security import LimitedBody, RateLimiter
 from everlearn.service.settings import Limits, Settings, is_loopback
 from service_tools import as_json, learned
 
@@ -250,7 +250,7 @@ def test_files_are_compressed_and_cached(client):
 
 
 def test_rates_refill():
-    rates = Rates(10.0)
+    rates = RateLimiter(10.0)
     assert [rates.wait("a", now=0.0) for _ in range(20)] == [0.0] * 20
     assert rates.wait("a", now=0.0) == pytest.approx(0.1)
     assert rates.wait("b", now=0.0) == 0.0
@@ -260,7 +260,7 @@ def test_rates_refill():
 
 
 def test_memory_of_rates_is_bounded():
-    rates = Rates(1.0)
+    rates = RateLimiter(1.0)
     for i in range(30_000):
         rates.wait(str(i), now=0.0)
     assert len(rates._buckets) == 10_000
@@ -301,5 +301,5 @@ def test_slow_bodies_are_cut_off():
         await asyncio.sleep(60)
 
     with pytest.raises(HTTPException) as caught:
-        asyncio.run(Body(never, 100, 0.05)())
+        asyncio.run(LimitedBody(never, 100, 0.05)())
     assert caught.value.status_code == 408

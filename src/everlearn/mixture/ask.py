@@ -11,27 +11,21 @@ from scipy.special import chdtrc
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import schedule
-from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
-from everlearn.mixture.kernels import density as kernels
-from everlearn.mixture.kernels.density import BACKGROUND_ROWS, Scorer
-from everlearn.mixture.kernels.rows import learn_rows
 from everlearn.mixture.learn import (
     Progress,
     finish,
     opened,
     rows_seen,
-    task_of,
+    update,
     with_own_components,
     with_pending_sampled,
     working_model,
 )
-from everlearn.mixture.state import Array, Frame, Info, Model, Settings, State
+from everlearn.mixture.state import Array, Frame, Model, Settings, State
 
-# The broad Gaussian behind the components has four times the covariance of all rows.
-BACKGROUND_SPREAD = 4.0
-# From this many columns on, matrix products score rows faster than one row after the other.
-MANY_COLUMNS = 65
+# The broad Gaussian behind the components counts for half a row, and has four times the covariance of all rows.
+BACKGROUND_ROWS, BACKGROUND_SPREAD = 0.5, 4.0
 
 
 @dataclass
@@ -42,8 +36,6 @@ class Look:
     frame: Frame
     looked: int  # row of the search that it comes from
     cache: dict[str, Any] = field(default_factory=dict)
-    task: Any = None  # of the row kernel
-    scorer: Any = None  # of the kernel that scores rows
 
 
 @dataclass
@@ -63,9 +55,7 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if schedule.has_grown(n, asked.last, interval) or state.searched > look.looked:
         asked.look = None
         return
-    if look.task is None:
-        look.task = task_of(look.model, look.frame, settings)
-    learn_rows(X, weights, look.task, Info(np.empty(len(X)), np.empty(len(X))))
+    update(look.model, look.frame, X, weights, settings)
     look.cache.clear()
 
 
@@ -134,20 +124,8 @@ def _in_units(mixture: Mixture, look: Look) -> Mixture:
 
 def log_density(look: Look, X: Array) -> Array:
     """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
-    if X.shape[1] >= MANY_COLUMNS:
-        return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
-    if look.scorer is None:
-        model, answers = look.model, copied(look.model.components)
-        answers.size[0] = 0
-        look.scorer = kernels.unpack(
-            Scorer(model.components, answers, model.shape, model.world.background, look.frame)
-        )
-    out = np.empty(len(X))
-    if kernels.log_densities(X, look.scorer, out):
-        gaps = np.flatnonzero(np.isnan(X).any(axis=1))
-        mixture = whole_mixture(look)
-        out[gaps] = mixtures.log_density(X[gaps], mixture, look.cache["whitening"])
-    return out
+    mixture = whole_mixture(look)
+    return mixtures.log_density(X, mixture, look.cache["whitening"])
 
 
 def responsibilities(look: Look, X: Array) -> Array:

@@ -8,21 +8,24 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 
-from everlearn.errors import InputError
-from everlearn.persistence.model_file import loads
-from everlearn.reporting import figures as pictures
-from everlearn.service import responses as answers
-from everlearn.service import schemas as bodies
-from everlearn.service.events import Feeds
-from everlearn.service.metrics import exposition
-from everlearn.service.repository import Desk
+from everlearn import __version__
+from everlearn.errors import EverlearnError, InputError
+from everlearn.persistence.model_file import FORMAT_VERSION, loads
+from everlearn.reporting import figures
+from everlearn.service import responses, schemas
+from everlearn.service.errors import FULL
+from everlearn.service.events import EventStreams
+from everlearn.service.metrics import Metrics
+from everlearn.service.questions import Budget, Questions
+from everlearn.service.repository import ModelRepository
 
 MODEL_FILE = "application/octet-stream"
 
 Name = Annotated[
-    str, Path(pattern=bodies.NAME_PATTERN, description="Name of a model: letters, digits, dots, dashes, underscores.")
+    str, Path(pattern=schemas.NAME_PATTERN, description="Name of a model: letters, digits, dots, dashes, underscores.")
 ]
 Key = Annotated[
     str | None,
@@ -36,10 +39,16 @@ Key = Annotated[
 Drawing = Literal["likelihood", "components", "weights", "forgetting", "throughput"]
 
 
-def desk_of(request: Request) -> Desk:
+def repository_of(request: Request) -> ModelRepository:
     """The models of the application."""
-    desk: Desk = request.app.state.desk
-    return desk
+    repository: ModelRepository = request.app.state.repository
+    return repository
+
+
+def questions_of(request: Request) -> Questions:
+    """The threads that answer questions."""
+    questions: Questions = request.app.state.questions
+    return questions
 
 
 async def json_only(request: Request) -> None:
@@ -49,13 +58,14 @@ async def json_only(request: Request) -> None:
         raise HTTPException(415, f"Send JSON with the header Content-Type: application/json (got {kind[:80]!r}).")
 
 
-TheDesk = Annotated[Desk, Depends(desk_of)]
+Repository = Annotated[ModelRepository, Depends(repository_of)]
+Ask = Annotated[Questions, Depends(questions_of)]
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """How an address may refuse, for the description of the service."""
     everywhere = (400, 401, 403, 408, 413, 415, 421, 422, 429, 503, 507)
-    return {status: {"model": bodies.Problem} for status in sorted({*everywhere, *statuses})}
+    return {status: {"model": schemas.Refusal} for status in sorted({*everywhere, *statuses})}
 
 
 models = APIRouter(prefix="/models", dependencies=[Depends(json_only)])
@@ -67,95 +77,105 @@ about = APIRouter()
 
 
 @models.get("", tags=["models"], responses=refusals())
-def list_models(desk: TheDesk) -> bodies.Listing:
+def list_models(repository: Repository) -> schemas.Listing:
     """List all models."""
     listed = [
-        bodies.Listed(name=e.name, kind=e.kind, version=e.version, rows=e.n_rows, bytes=e.bytes, updated=e.updated)
-        for e in desk.store.models()
+        schemas.Listed(name=e.name, kind=e.kind, version=e.version, rows=e.n_rows, bytes=e.bytes, updated=e.updated)
+        for e in repository.store.models()
     ]
-    return bodies.Listing(models=listed)
+    return schemas.Listing(models=listed)
 
 
-@models.put("/{name}", tags=["models"], status_code=201, responses=refusals(409))
-async def create_model(desk: TheDesk, name: Name, body: bodies.NewModel) -> bodies.Summary:
+@models.put("/{name}", tags=["models"], status_code=201, response_model=schemas.Summary, responses=refusals(409))
+async def create_model(
+    request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.NewModel
+) -> Response:
     """Make a model with parameters of its own.
 
     Rows sent to a name that is new make one with the usual parameters.
     """
-    _check_width(desk, body.columns)
-    answers.check_distinct(body.columns)
-    done = await run_in_threadpool(desk.create, name, body.kind, body.parameters, body.columns)
+    _check_width(repository, body.columns)
+    responses.check_distinct(body.columns)
+    done = await run_in_threadpool(repository.create, name, body.kind, body.parameters, body.columns)
     await asyncio.wrap_future(done)
-    return await _summary(desk, name)
+    response = await ask.ask(request, lambda budget: responses.summary(repository, name))
+    response.status_code = 201
+    return response
 
 
-@models.get("/{name}", tags=["models"], responses=refusals(404))
-async def show_model(desk: TheDesk, name: Name) -> bodies.Summary:
+@models.get("/{name}", tags=["models"], response_model=schemas.Summary, responses=refusals(404))
+async def show_model(request: Request, ask: Ask, repository: Repository, name: Name) -> Response:
     """Summarise a model and its run."""
-    return await _summary(desk, name)
+    return await ask.ask(request, lambda budget: responses.summary(repository, name))
 
 
 @models.delete("/{name}", tags=["models"], status_code=204, responses=refusals(404, 409))
-async def delete_model(desk: TheDesk, name: Name) -> None:
+async def delete_model(repository: Repository, name: Name) -> None:
     """Forget a model, its history and the rows that wait for it."""
-    await asyncio.wrap_future(desk.delete(name))
+    await asyncio.wrap_future(repository.delete(name))
 
 
 @models.get("/{name}/history", tags=["models"], responses=refusals(404))
-def show_history(desk: TheDesk, name: Name, limit: Annotated[int, Query(ge=1, le=4096)] = 1000) -> bodies.History:
+def show_history(
+    repository: Repository, name: Name, limit: Annotated[int, Query(ge=1, le=4096)] = 1000
+) -> schemas.History:
     """Show the run so far as intervals of rows, joined to at most `limit` of them."""
-    desk.entry(name)
+    repository.entry(name)
     points = [
-        {key: answers.finite(value) if isinstance(value, float) else value for key, value in point._asdict().items()}
-        for point in desk.store.history(name, limit=limit)
+        {key: responses.finite(value) if isinstance(value, float) else value for key, value in point._asdict().items()}
+        for point in repository.store.history(name, limit=limit)
     ]
-    return bodies.History.model_validate({"intervals": points})
+    return schemas.History.model_validate({"intervals": points})
 
 
 # -- learning --------------------------------------------------------------------------------------
 
 
 @models.post("/{name}/learn", tags=["learning"], status_code=202, responses=refusals(404, 409))
-async def learn(desk: TheDesk, name: Name, body: bodies.Rows, key: Key = None) -> bodies.Accepted:
+async def learn(repository: Repository, name: Name, body: schemas.Rows, key: Key = None) -> schemas.Accepted:
     """Send rows to be learned.
 
-    They are on the disk when the answer comes, and are learned once, soon after, in the order of the answers. A name
+    They are on the disk when the answer comes, and are learned once, soon after, in the order of the responses. A name
     that is new makes a Gaussian mixture with these columns.
     """
-    _check_size(desk, body)
-    columns = desk.known_columns(name) or await run_in_threadpool(_ready_columns, desk, name, body)
-    X = answers.arranged(body.rows, body.columns, columns)
-    batch = await asyncio.wrap_future(desk.put(name, X, key))
-    return bodies.Accepted(accepted=len(X), batch=batch, columns=columns)
+    _check_size(repository, body)
+    if repository.knows_columns(name):
+        columns = repository.row_columns(name)
+    else:
+        columns = await run_in_threadpool(_columns_for_rows, repository, name, body)
+    X = responses.arranged(body.rows, body.columns, columns)
+    batch = await asyncio.wrap_future(repository.put(name, X, key))
+    return schemas.Accepted(accepted=len(X), batch=batch, columns=columns)
 
 
-def _ready_columns(desk: Desk, name: str, body: bodies.Rows) -> list[str]:
+def _columns_for_rows(repository: ModelRepository, name: str, body: schemas.Rows) -> list[str]:
     """Columns of a model that takes rows; a name that is new becomes one."""
-    if desk.store.entry(name) is None:
+    if repository.store.entry(name) is None:
         columns = body.columns or [f"x{j}" for j in range(len(body.rows[0]))]
-        answers.check_distinct(columns)
-        answers.arranged(body.rows, columns, columns)
-        desk.ensure(name, columns).result()
-    return desk.ready_columns(name)
+        responses.check_distinct(columns)
+        responses.arranged(body.rows, columns, columns)
+        repository.ensure(name, columns).result()
+    return repository.row_columns(name)
 
 
 @files.post(
     "/{name}/merge",
     tags=["learning"],
+    response_model=schemas.Summary,
     responses=refusals(409),
     openapi_extra={
         "requestBody": {"required": True, "content": {MODEL_FILE: {"schema": {"type": "string", "format": "binary"}}}}
     },
 )
-async def merge(desk: TheDesk, name: Name, request: Request) -> bodies.Summary:
+async def merge(ask: Ask, repository: Repository, name: Name, request: Request) -> Response:
     """Merge a model learned elsewhere: the body is a model file. A name that is new begins with it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != MODEL_FILE:
         raise HTTPException(415, f"Send the model file with the header Content-Type: {MODEL_FILE} (got {kind[:80]!r}).")
     data = await request.body()
     other = await run_in_threadpool(loads, data, name="The file")
-    await asyncio.wrap_future(desk.merge(name, other))
-    return await _summary(desk, name)
+    await asyncio.wrap_future(repository.merge(name, other))
+    return await ask.ask(request, lambda budget: responses.summary(repository, name))
 
 
 @files.get(
@@ -164,49 +184,68 @@ async def merge(desk: TheDesk, name: Name, request: Request) -> bodies.Summary:
     response_class=Response,
     responses={**refusals(404), 200: {"content": {MODEL_FILE: {"schema": {"type": "string", "format": "binary"}}}}},
 )
-def download(desk: TheDesk, name: Name) -> Response:
+def download(repository: Repository, name: Name) -> Response:
     """Download the model as a file that `everlearn.load` reads."""
-    desk.entry(name)
+    repository.entry(name)
     headers = {"Content-Disposition": f'attachment; filename="{name}.evl"'}
-    return Response(desk.store.model_bytes(name), media_type=MODEL_FILE, headers=headers)
+    return Response(repository.store.model_bytes(name), media_type=MODEL_FILE, headers=headers)
 
 
 # -- asking ----------------------------------------------------------------------------------------
 
 
-@models.post("/{name}/score", tags=["asking"], responses=refusals(404, 409))
-def score(desk: TheDesk, name: Name, body: bodies.Rows) -> bodies.Scores:
+@models.post("/{name}/score", tags=["asking"], response_model=schemas.Scores, responses=refusals(404, 409))
+async def score(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Rows) -> Response:
     """Say how likely rows are, without learning them."""
-    _check_size(desk, body)
-    model = desk.model(name)
-    X = answers.arranged(body.rows, body.columns, desk.columns(name))
-    return bodies.Scores(**answers.scores(model, X))
+    _check_size(repository, body)
+
+    def answer(budget: Budget) -> schemas.Scores:
+        model = repository.model(name)
+        X = responses.arranged(body.rows, body.columns, repository.columns(name))
+        return responses.scores(budget, model, X)
+
+    return await ask.ask(request, answer)
 
 
-@models.post("/{name}/predict", tags=["asking"], responses=refusals(404, 409))
-def predict(desk: TheDesk, name: Name, body: bodies.Prediction) -> bodies.Predictions | bodies.Classes:
+@models.post(
+    "/{name}/predict",
+    tags=["asking"],
+    response_model=schemas.Predictions | schemas.Classes,
+    responses=refusals(404, 409),
+)
+async def predict(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Prediction) -> Response:
     """Predict columns from known values of others: mean, standard deviation and interval.
 
     A regressor predicts its target in the same way, and a classifier gives the probabilities of the classes; they need
     no `target`.
     """
-    if len(body.given) > desk.limits.rows:
-        raise InputError(f"given has {len(body.given):,} entries; at most {desk.limits.rows:,} are taken at once.")
-    return answers.predictions(_asked(desk, name), body.given, body.target, body.coverage)
+    if len(body.given) > repository.limits.rows:
+        raise InputError(
+            f"given has {len(body.given):,} entries; at most {repository.limits.rows:,} are taken at once."
+        )
+    return await ask.ask(
+        request,
+        lambda budget: responses.predictions(budget, _fitted(repository, name), body.given, body.target, body.coverage),
+    )
 
 
-@models.post("/{name}/condition", tags=["asking"], responses=refusals(404, 409))
-def condition(desk: TheDesk, name: Name, body: bodies.Question) -> bodies.Density:
+@models.post("/{name}/condition", tags=["asking"], response_model=schemas.Density, responses=refusals(404, 409))
+async def condition(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Question) -> Response:
     """Give the whole distribution of a column once others are known."""
-    return bodies.Density(**answers.density(_asked(desk, name), body.given, body.target, body.coverage))
+    return await ask.ask(
+        request,
+        lambda budget: responses.density(_fitted(repository, name), body.given, body.target, body.coverage),
+    )
 
 
-@models.post("/{name}/sample", tags=["asking"], responses=refusals(404, 409))
-def sample(desk: TheDesk, name: Name, body: bodies.Draw) -> bodies.Drawn:
+@models.post("/{name}/sample", tags=["asking"], response_model=schemas.Drawn, responses=refusals(404, 409))
+async def sample(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Draw) -> Response:
     """Draw rows from the model, those columns fixed that are given."""
-    if body.n_rows > desk.limits.rows:
-        raise InputError(f"n_rows is {body.n_rows:,}; at most {desk.limits.rows:,} are drawn at once.")
-    return bodies.Drawn(**answers.drawn(_asked(desk, name), body.n_rows, body.given))
+    if body.n_rows > repository.limits.rows:
+        raise InputError(f"n_rows is {body.n_rows:,}; at most {repository.limits.rows:,} are drawn at once.")
+    return await ask.ask(
+        request, lambda budget: responses.draws(budget, _fitted(repository, name), body.n_rows, body.given)
+    )
 
 
 # -- watching --------------------------------------------------------------------------------------
@@ -220,88 +259,141 @@ def sample(desk: TheDesk, name: Name, body: bodies.Draw) -> bodies.Drawn:
 )
 async def events(
     request: Request,
-    desk: TheDesk,
+    repository: Repository,
     name: Name,
     after: Annotated[int, Query(ge=0, le=2**62, description="Send events with larger ids.")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**62, description="The same, from a browser.")] = None,
 ) -> StreamingResponse:
     """Follow a model as server-sent events: `novelty`, `change`, what happens to the program, and `progress`."""
-    await run_in_threadpool(desk.entry, name)
-    feeds: Feeds = request.app.state.feeds
-    feeds.check_room()
-    stream: AsyncIterator[str] = feeds.stream(name, after if last_event_id is None else last_event_id)
+    await run_in_threadpool(repository.entry, name)
+    streams: EventStreams = request.app.state.streams
+    streams.check_room()
+    stream: AsyncIterator[str] = streams.stream(name, after if last_event_id is None else last_event_id)
     return StreamingResponse(stream, media_type="text/event-stream")
 
 
-@models.get("/{name}/pictures/{picture}", tags=["watching"], responses=refusals(404, 409))
-def draw(
-    desk: TheDesk,
+@models.get(
+    "/{name}/pictures/{picture}", tags=["watching"], response_model=schemas.Figure, responses=refusals(404, 409)
+)
+async def draw(
+    request: Request,
+    ask: Ask,
+    repository: Repository,
     name: Name,
     picture: Drawing,
     x: Annotated[str | None, Query(max_length=200, description="Column of the first axis of `components`.")] = None,
     y: Annotated[str | None, Query(max_length=200, description="Column of the second.")] = None,
-) -> bodies.Picture:
+) -> Response:
     """Draw a model or its run, as a figure for plotly.js."""
-    desk.entry(name)
-    if picture in ("components", "weights"):
-        if (x is None) != (y is None):
-            raise InputError("Give both x and y, or none of them for the principal axes.")
-        model = _asked(desk, name)
-        axes = None if x is None or y is None else [x, y]
-        return bodies.Picture(**(pictures.weights(model) if picture == "weights" else pictures.components(model, axes)))
-    history = desk.store.history(name)
-    if picture == "likelihood":
-        marks = desk.store.latest_events(name, kinds=["change", "novelty"])
-        return bodies.Picture(**pictures.likelihood(history, marks))
-    return bodies.Picture(**(pictures.forgetting if picture == "forgetting" else pictures.throughput)(history))
+    if (x is None) != (y is None):
+        raise InputError("Give both x and y, or none of them for the principal axes.")
+
+    def answer(budget: Budget) -> schemas.Figure:
+        repository.entry(name)
+        if picture == "weights":
+            return schemas.Figure(**figures.weights(_fitted(repository, name)))
+        if picture == "components":
+            return schemas.Figure(**figures.components(_fitted(repository, name), None if x is None else [x, y]))
+        history = repository.store.history(name)
+        if picture == "likelihood":
+            marks = repository.store.latest_events(name, kinds=["change", "novelty"])
+            return schemas.Figure(**figures.likelihood(history, marks))
+        return schemas.Figure(**(figures.forgetting if picture == "forgetting" else figures.throughput)(history))
+
+    return await ask.ask(request, answer)
 
 
-@models.post("/{name}/pictures/density", tags=["watching"], responses=refusals(404, 409))
-def draw_density(desk: TheDesk, name: Name, body: bodies.Question) -> bodies.Picture:
+@models.post("/{name}/pictures/density", tags=["watching"], response_model=schemas.Figure, responses=refusals(404, 409))
+async def draw_density(
+    request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Question
+) -> Response:
     """Draw the distribution of a column once others are known."""
-    model = _asked(desk, name)
-    given = answers.known(model, body.given)
-    return bodies.Picture(**pictures.density(model, given, body.target, coverage=body.coverage))
+
+    def answer(budget: Budget) -> schemas.Figure:
+        model = _fitted(repository, name)
+        given = responses.known(model, body.given)
+        return schemas.Figure(**figures.density(model, given, body.target, coverage=body.coverage))
+
+    return await ask.ask(request, answer)
 
 
 # -- the service -----------------------------------------------------------------------------------
 
 
-@about.get("/health", tags=["service"], responses={503: {"model": bodies.Health}})
-def health(desk: TheDesk, response: Response) -> bodies.Health:
-    """Say whether the service learns; 503 while a full or failing disk stops it."""
-    if desk.writer.trouble is not None or not desk.writer.is_alive():
+@about.get("/health", tags=["service"], responses={503: {"model": schemas.Health}})
+def health(repository: Repository, response: Response) -> schemas.Health:
+    """Say whether the service learns; 503 while something stops it, or rows wait for too long.
+
+    It needs no token, so that it names no model and no file; the log and the summary of a model do.
+    """
+    trouble = _trouble(repository)
+    if trouble is None:
+        return schemas.Health(status="ok")
+    response.status_code = 503
+    return schemas.Health(status="trouble", trouble=trouble)
+
+
+def _trouble(repository: ModelRepository) -> str | None:
+    learning = repository.learning
+    if not learning.is_alive():
+        return "Learning has stopped. Restart the service."
+    failures = list(learning.troubles.values())
+    if any(isinstance(error, OSError) for error in failures):
+        full = any(isinstance(error, OSError) and error.errno in FULL for error in failures)
+        return "The disk is full." if full else "The state file cannot be written."
+    if failures:
+        return f"{len(failures)} of the models cannot be learned; the log says which and why. The others are."
+    stall = learning.longest_stall()
+    if stall > repository.limits.stall_seconds:
+        return f"Rows have waited for {stall:.0f} s and none of their model was learned meanwhile."
+    return None
+
+
+@about.get("/livez", tags=["service"])
+async def livez() -> schemas.Health:
+    """Say that the process answers; if it does not, restart it."""
+    return schemas.Health(status="ok")
+
+
+@about.get("/readyz", tags=["service"], responses={503: {"model": schemas.Health}})
+def readyz(repository: Repository, response: Response) -> schemas.Health:
+    """Say whether requests should be sent here: the state file can be read, and learning goes on."""
+    try:
+        repository.store.latest_batch()
+    except (EverlearnError, OSError):
         response.status_code = 503
-        return bodies.Health(status="trouble", trouble=desk.writer.trouble or "the writer has stopped")
-    return bodies.Health(status="ok")
+        return schemas.Health(status="trouble", trouble="The state file cannot be read.")
+    return health(repository, response)
+
+
+@about.get("/version", tags=["service"])
+async def version() -> schemas.Version:
+    """Say which program this is."""
+    return schemas.Version(everlearn=__version__, file_format=FORMAT_VERSION)
 
 
 @about.get("/metrics", tags=["service"], response_class=PlainTextResponse, responses=refusals())
-def metrics(request: Request, desk: TheDesk) -> PlainTextResponse:
+def metrics(request: Request, repository: Repository) -> PlainTextResponse:
     """Counts for Prometheus."""
-    text = exposition(desk, request.app.state.requests)
-    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    counts: Metrics = request.app.state.metrics
+    return PlainTextResponse(counts.text(repository), media_type=CONTENT_TYPE_LATEST)
 
 
 # -- what addresses share --------------------------------------------------------------------------
 
 
-async def _summary(desk: Desk, name: str) -> bodies.Summary:
-    return bodies.Summary(**await run_in_threadpool(answers.summary, desk, name))
-
-
-def _asked(desk: Desk, name: str) -> Any:
-    model = desk.model(name)
+def _fitted(repository: ModelRepository, name: str) -> Any:
+    model = repository.model(name)
     model._check_started()
     return model
 
 
-def _check_size(desk: Desk, body: bodies.Rows) -> None:
-    if len(body.rows) > desk.limits.rows:
-        raise InputError(f"There are {len(body.rows):,} rows; at most {desk.limits.rows:,} are taken at once.")
-    _check_width(desk, body.columns or body.rows[0])
+def _check_size(repository: ModelRepository, body: schemas.Rows) -> None:
+    if len(body.rows) > repository.limits.rows:
+        raise InputError(f"There are {len(body.rows):,} rows; at most {repository.limits.rows:,} are taken at once.")
+    _check_width(repository, body.columns or body.rows[0])
 
 
-def _check_width(desk: Desk, columns: list[Any]) -> None:
-    if len(columns) > desk.limits.columns:
-        raise InputError(f"There are {len(columns):,} columns; a model may have at most {desk.limits.columns:,}.")
+def _check_width(repository: ModelRepository, columns: list[Any]) -> None:
+    if len(columns) > repository.limits.columns:
+        raise InputError(f"There are {len(columns):,} columns; a model may have at most {repository.limits.columns:,}.")

@@ -1,4 +1,4 @@
-"""The application: addresses, page, guard and models put together."""
+"""The application: addresses, page, middleware and models put together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 import everlearn
-from everlearn.service import api, pages
-from everlearn.service import errors as problems
-from everlearn.service.events import Feeds
-from everlearn.service.metrics import Counting, Requests
-from everlearn.service.repository import Desk
-from everlearn.service.security import Guard
+from everlearn.service import api, errors, pages
+from everlearn.service.events import EventStreams
+from everlearn.service.metrics import Metrics, MetricsMiddleware
+from everlearn.service.questions import Questions
+from everlearn.service.repository import ModelRepository
+from everlearn.service.security import SecurityMiddleware
 from everlearn.service.settings import Settings
 from everlearn.streams.store.store import Store
 
@@ -45,14 +45,16 @@ def create_app(state: str | os.PathLike[str], settings: Settings | None = None) 
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk = Desk(Store(state), settings.limits)
-        app.state.desk, app.state.feeds = desk, Feeds(desk, settings.limits.streams)
-        desk.start()
+        repository = ModelRepository(Store(state), settings.limits)
+        app.state.repository = repository
+        app.state.questions = Questions(settings.limits)
+        app.state.streams = EventStreams(repository, settings.limits.streams)
+        repository.start()
         try:
             yield
         finally:
-            app.state.feeds.closing = True
-            desk.stop()
+            app.state.streams.closing = True
+            repository.stop()
 
     app = FastAPI(
         title="everlearn",
@@ -65,8 +67,8 @@ def create_app(state: str | os.PathLike[str], settings: Settings | None = None) 
     )
     for router in (api.models, api.files, api.about, pages.router):
         app.include_router(router)
-    problems.add_handlers(app)
-    app.add_middleware(Guard, settings=settings)
-    app.state.requests = Requests()
-    app.add_middleware(Counting, requests=app.state.requests)
+    errors.add_handlers(app)
+    app.add_middleware(SecurityMiddleware, settings=settings)
+    app.state.metrics = Metrics()
+    app.add_middleware(MetricsMiddleware, metrics=app.state.metrics)
     return app

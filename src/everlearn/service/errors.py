@@ -14,6 +14,9 @@ from starlette.exceptions import HTTPException
 
 from everlearn.errors import EverlearnError, StateFileError
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers that say that there is no room on the disk, or none for this file."""
+
 _MOST_ERRORS = 5
 _LONGEST = 400
 
@@ -30,6 +33,14 @@ class BusyError(EverlearnError):
     """Too much waits already; the client should try again later."""
 
 
+class TooExpensiveError(EverlearnError):
+    """The question takes more time or room than one question may."""
+
+
+class ClientGoneError(EverlearnError):
+    """Nobody waits for the answer."""
+
+
 def add_handlers(app: FastAPI) -> None:
     """Let every error that a request can cause end in a status and a reason."""
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
@@ -37,6 +48,8 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(EverlearnError, _refused)
     app.add_exception_handler(NotFittedError, _refused)
     app.add_exception_handler(OSError, _disk)
+    app.add_exception_handler(MemoryError, _memory)
+    app.add_exception_handler(Exception, _unexpected)
 
 
 def answer(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -56,6 +69,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     reason = (
         "The model has learned nothing yet. Send it rows first." if isinstance(error, NotFittedError) else str(error)
     )
+    reason = reason.replace(str(request.app.state.repository.store.path), "the state file")
     return answer(status, reason, {"Retry-After": "1"} if status == 429 else None)
 
 
@@ -69,9 +83,18 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
 
 
 async def _disk(request: Request, error: OSError) -> JSONResponse:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in FULL
     reason = "The disk is full" if full else f"The state file cannot be used ({error.strerror})"
     return answer(507 if full else 503, f"{reason}. Nothing of this request was kept; try again.", {"Retry-After": "5"})
+
+
+async def _memory(request: Request, error: Exception) -> JSONResponse:
+    return answer(503, "The answer needs more memory than there is. Ask for fewer rows or columns at once.")
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    """A mistake of ours: the log has the details, the client a status."""
+    return answer(500, "The service has made a mistake; its log says more.")
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

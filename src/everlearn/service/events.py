@@ -11,18 +11,18 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from everlearn.service.errors import BusyError, NoModelError
-from everlearn.service.repository import Desk
+from everlearn.service.repository import ModelRepository
 
 POLL_SECONDS = 0.5
 _KEEP_ALIVE_SECONDS = 15.0
 _MOST_AT_ONCE = 500
 
 
-class Feeds:
+class EventStreams:
     """The open streams of events; closing ends them all."""
 
-    def __init__(self, desk: Desk, most: int) -> None:
-        self._desk = desk
+    def __init__(self, repository: ModelRepository, most: int) -> None:
+        self._repository = repository
         self._most = most
         self._open = 0
         self.closing = False
@@ -52,12 +52,12 @@ class Feeds:
 
     def _news(self, name: str, version: int, after: int) -> tuple[int, int, list[str]] | None:
         try:
-            entry = self._desk.entry(name)
+            entry = self._repository.entry(name)
         except NoModelError:
             return None
         if entry.version == version:
             return version, after, []
-        events = self._desk.store.events(name, after=after, limit=_MOST_AT_ONCE)
+        events = self._repository.store.events(name, after=after, limit=_MOST_AT_ONCE)
         messages = [
             _message(event.kind, {"row": event.row, "time": event.time, "value": _number(event.value)}, event.id)
             for event in events

@@ -8,12 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from everlearn.streams.store.store import Store
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 _MOST_TOGETHER = 512
 
@@ -35,14 +31,19 @@ class Inbox(threading.Thread):
     store : Store
         Where the rows go.
     arrived : callable
-        Called with the names of the models whose rows are now on the disk.
+        Called with the names of the models whose rows are now on the disk, and the number of their columns.
+    dropped : callable
+        Called with the number of values of a batch that did not go into the inbox: it could not be written, or it is
+        there, or was learned, already.
     """
 
-    def __init__(self, store: Store, arrived: Callable[[set[str]], None]) -> None:
+    def __init__(self, store: Store, arrived: Callable[[dict[str, int]], None], dropped: Callable[[int], None]) -> None:
         super().__init__(name="everlearn-inbox", daemon=True)
         self._store = store
         self._arrived = arrived
+        self._dropped = dropped
         self._queue: queue.SimpleQueue[Put | None] = queue.SimpleQueue()
+        self._latest = store.latest_batch()
 
     def put(self, name: str, X: Array, key: str | None) -> Future[int]:
         """Ask for rows to be kept; the result is the id of the batch, there once it is durable."""
@@ -58,12 +59,13 @@ class Inbox(threading.Thread):
     def run(self) -> None:
         """Write batches as they come, until told to stop."""
         while (first := self._queue.get()) is not None:
-            puts, more = self._together(first)
+            puts, more = self._gather(first)
             self._write(puts)
             if not more:
                 return
 
-    def _together(self, first: Put) -> tuple[list[Put], bool]:
+    def _gather(self, first: Put) -> tuple[list[Put], bool]:
+        """All that waits behind `first`, up to a limit, and whether there will be more."""
         puts = [first]
         while len(puts) < _MOST_TOGETHER:
             try:
@@ -80,8 +82,15 @@ class Inbox(threading.Thread):
             ids = self._store.put([(put.name, put.X) for put in puts], keys=[put.key for put in puts])
         except Exception as error:
             for put in puts:
+                self._dropped(put.X.size)
                 put.done.set_exception(error)
             return
-        self._arrived({put.name for put in puts})
+        for put, number in zip(puts, ids, strict=True):
+            # Ids only grow: a batch whose key was known has an id that was given before, and nothing was added.
+            if number > self._latest:
+                self._latest = number
+            else:
+                self._dropped(put.X.size)
+        self._arrived({put.name: put.X.shape[1] for put in puts})
         for put, number in zip(puts, ids, strict=True):
             put.done.set_result(number)

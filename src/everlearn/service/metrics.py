@@ -1,56 +1,100 @@
-"""Counts of the service in the text format of Prometheus."""
+"""Counts of the service for Prometheus."""
 
 from __future__ import annotations
 
-import math
-import resource
-import sys
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from everlearn.service.repository import Desk
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from everlearn.service.repository import ModelRepository
 from everlearn.service.security import App, Message, Receive, Scope, Send
 
-_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
-_HELP = {
-    "everlearn_requests_total": ("counter", "Requests answered."),
-    "everlearn_request_seconds": ("histogram", "Time from the request to the end of the answer."),
-    "everlearn_rows": ("gauge", "Rows that a model has learned, those merged into it included."),
-    "everlearn_rows_learned_total": ("counter", "Rows learned one by one."),
-    "everlearn_rows_waiting": ("gauge", "Rows on the disk that are still to be learned."),
-    "everlearn_novelties_total": ("counter", "Rows that were novel."),
-    "everlearn_changes_total": ("counter", "Changes noticed."),
-    "everlearn_bad_rows_total": ("counter", "Rows that could not be learned."),
-    "everlearn_model_bytes": ("gauge", "Size of a model in the state file."),
-    "everlearn_resident_bytes": ("gauge", "Most memory that the process has used."),
-    "everlearn_trouble": ("gauge", "1 while learning is stopped by a full or failing disk."),
-}
+_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-class Requests:
-    """Counts of requests by route and status, and their times."""
+class Metrics:
+    """Requests counted as they come; all else is asked of the repository when someone wants to know."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str, int]] = Counter()
-        self.times: Counter[float] = Counter()
-        self.seconds = 0.0
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._requests = Counter(
+            "everlearn_requests", "Requests answered.", ["method", "path", "status"], registry=self._registry
+        )
+        self._seconds = Histogram(
+            "everlearn_request_seconds",
+            "Time from the request to the end of the answer.",
+            buckets=_BUCKETS,
+            registry=self._registry,
+        )
 
-    def add(self, scope: Scope, status: int, seconds: float) -> None:
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request that was answered; the time of an event stream says nothing."""
+        # The route and not the path: a client could make as many paths as it likes, each a series of its own.
         route = getattr(scope.get("route"), "path", "other")
-        self.counts[scope["method"] if route != "other" else "other", route, status] += 1
+        self._requests.labels(scope["method"] if route != "other" else "other", route, str(status)).inc()
         if not route.endswith("/events"):
-            self.times[next(limit for limit in _BUCKETS if seconds <= limit)] += 1
-            self.seconds += seconds
+            self._seconds.observe(seconds)
+
+    def text(self, repository: ModelRepository) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        models = CollectorRegistry()
+        models.register(_Repository(repository))
+        return generate_latest(self._registry) + generate_latest(models)
 
 
-class Counting:
-    """Middleware that counts the requests."""
+class _Repository:
+    """Collects what the models tell of themselves."""
 
-    def __init__(self, app: App, requests: Requests) -> None:
+    def __init__(self, repository: ModelRepository) -> None:
+        self._repository = repository
+
+    def collect(self) -> Iterator[Metric]:
+        """Give one family after the other."""
+        store, learning = self._repository.store, self._repository.learning
+        families = {
+            "rows": GaugeMetricFamily(
+                "everlearn_rows", "Rows that a model has learned, those merged into it included.", labels=["model"]
+            ),
+            "learned": CounterMetricFamily("everlearn_rows_learned", "Rows learned one by one.", labels=["model"]),
+            "waiting": GaugeMetricFamily(
+                "everlearn_rows_waiting", "Rows on the disk that are still to be learned.", labels=["model"]
+            ),
+            "novelty": CounterMetricFamily("everlearn_novelties", "Rows that were novel.", labels=["model"]),
+            "change": CounterMetricFamily("everlearn_changes", "Changes noticed.", labels=["model"]),
+            "bad rows": CounterMetricFamily("everlearn_bad_rows", "Rows that could not be learned.", labels=["model"]),
+            "bytes": GaugeMetricFamily("everlearn_model_bytes", "Size of a model in the state file.", labels=["model"]),
+        }
+        for entry in store.models():
+            totals = store.totals(entry.name)
+            found = {
+                **{kind: totals.get(kind, 0) for kind in ("novelty", "change", "bad rows")},
+                "rows": entry.n_rows,
+                "learned": totals.get("rows", 0),
+                "waiting": store.waiting(entry.name),
+                "bytes": entry.bytes,
+            }
+            for name, value in found.items():
+                families[name].add_metric([entry.name], value)
+        yield from families.values()
+        yield GaugeMetricFamily(
+            "everlearn_trouble", "Models that are not learned because of an error.", value=len(learning.troubles)
+        )
+        yield GaugeMetricFamily(
+            "everlearn_stall_seconds",
+            "Time for which the model that is worst off had rows to learn and learned none.",
+            value=learning.longest_stall(),
+        )
+
+
+class MetricsMiddleware:
+    """ASGI middleware that counts the requests."""
+
+    def __init__(self, app: App, metrics: Metrics) -> None:
         self.app = app
-        self.requests = requests
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count one request."""
@@ -59,59 +103,13 @@ class Counting:
             return
         started, status = time.perf_counter(), 500
 
-        async def sending(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self.app(scope, receive, sending)
+            await self.app(scope, receive, send_and_note)
         finally:
-            self.requests.add(scope, status, time.perf_counter() - started)
-
-
-def exposition(desk: Desk, requests: Requests) -> str:
-    """All metrics as text."""
-    samples = [*_of_requests(requests), *_of_models(desk), *_of_process(desk)]
-    lines: list[str] = []
-    for family, (kind, text) in _HELP.items():
-        lines += [f"# HELP {family} {text}", f"# TYPE {family} {kind}"]
-        lines += [line for name, line in samples if name == family]
-    return "\n".join(lines) + "\n"
-
-
-def _of_requests(requests: Requests) -> Iterable[tuple[str, str]]:
-    family = "everlearn_requests_total"
-    for (method, path, status), n in sorted(requests.counts.items()):
-        yield family, f'{family}{{method="{method}",path="{path}",status="{status}"}} {n}'
-    family, total = "everlearn_request_seconds", 0
-    for limit in _BUCKETS:
-        total += requests.times[limit]
-        yield family, f'{family}_bucket{{le="{"+Inf" if limit == math.inf else f"{limit:g}"}"}} {total}'
-    yield family, f"{family}_sum {requests.seconds:.6f}"
-    yield family, f"{family}_count {total}"
-
-
-def _of_models(desk: Desk) -> Iterable[tuple[str, str]]:
-    for entry in desk.store.models():
-        totals = desk.store.totals(entry.name)
-        values = {
-            "everlearn_rows": entry.n_rows,
-            "everlearn_rows_learned_total": totals.get("rows", 0),
-            "everlearn_rows_waiting": desk.store.waiting(entry.name),
-            "everlearn_novelties_total": totals.get("novelty", 0),
-            "everlearn_changes_total": totals.get("change", 0),
-            "everlearn_bad_rows_total": totals.get("bad rows", 0),
-            "everlearn_model_bytes": entry.bytes,
-        }
-        label = entry.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        for family, value in values.items():
-            yield family, f'{family}{{model="{label}"}} {value}'
-
-
-def _of_process(desk: Desk) -> Iterable[tuple[str, str]]:
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    yield "everlearn_resident_bytes", f"everlearn_resident_bytes {peak}"
-    yield "everlearn_trouble", f"everlearn_trouble {int(desk.writer.trouble is not None)}"
+            self.metrics.count(scope, status, time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""The models behind the service: questions are answered from the store, changes go through the writer."""
+"""The models behind the service: questions are answered from the store, changes go through the learning pool."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import everlearn
-from everlearn.errors import InputError
+from everlearn.errors import InputError, ModelFileError, StateFileError
 from everlearn.reporting.queries import column_names
 from everlearn.service.errors import BusyError, ConflictError, NoModelError
 from everlearn.service.inbox import Inbox
+from everlearn.service.learning import LearningPool
 from everlearn.service.settings import Limits
-from everlearn.service.writer import Writer
 from everlearn.streams.store.records import ModelEntry
 from everlearn.streams.store.store import Store
-
-Array = NDArray[np.float64]
+from everlearn.typing import Array
 
 KINDS = ("IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA")
 _MOST_CACHED = 32
 _SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
 _LARGEST_PARAMETER = 100_000
-_READY_SECONDS = 1.0
+_COLUMNS_SECONDS = 1.0  # for which the columns of a model that takes rows are not looked up again
 
 
-class Cached(NamedTuple):
+class CachedModel(NamedTuple):
     """A model as the store had it, for questions only."""
 
     version: int
@@ -40,7 +38,7 @@ class Cached(NamedTuple):
     seconds: float
 
 
-class Desk:
+class ModelRepository:
     """Models by name.
 
     Parameters
@@ -54,27 +52,26 @@ class Desk:
     def __init__(self, store: Store, limits: Limits) -> None:
         self.store = store
         self.limits = limits
-        self.writer = Writer(store, self._left_inbox)
-        self.inbox = Inbox(store, self.writer.arrived)
+        self.learning = LearningPool(store, self._leave_inbox)
+        self.inbox = Inbox(store, self.learning.arrived, self._leave_inbox)
         self._lock = threading.Lock()
         self._loading: dict[str, threading.Lock] = {}
-        self._cache: OrderedDict[str, Cached] = OrderedDict()
+        self._cache: OrderedDict[str, CachedModel] = OrderedDict()
         self._waiting_values = 0
-        self._ready: dict[str, tuple[list[str], float]] = {}
+        self._row_columns: dict[str, tuple[list[str], float]] = {}
 
     def start(self) -> None:
         """Begin to learn, first of all what an earlier run left in the inbox."""
-        waiting = {entry.name for entry in self.store.models() if self.store.waiting(entry.name)}
-        for name in waiting:
-            self._waiting_values += self.store.waiting(name) * len(self.columns(name))
-        self.writer.start()
+        widths = {e.name: len(self.columns(e.name)) for e in self.store.models() if self.store.waiting(e.name)}
+        self._waiting_values = sum(self.store.waiting(name) * width for name, width in widths.items())
+        self.learning.start()
         self.inbox.start()
-        self.writer.arrived(waiting)
+        self.learning.arrived(widths)
 
     def stop(self) -> None:
         """Finish what is being written, and close the store."""
         self.inbox.stop()
-        self.writer.stop()
+        self.learning.stop()
         self.store.close()
 
     # -- questions --------------------------------------------------------------------------------
@@ -98,7 +95,7 @@ class Desk:
                 cached = self._cached(name, entry.version) or self._load(entry)
         return cached.model
 
-    def _cached(self, name: str, version: int) -> Cached | None:
+    def _cached(self, name: str, version: int) -> CachedModel | None:
         with self._lock:
             cached = self._cache.get(name)
             if cached is None:
@@ -108,11 +105,15 @@ class Desk:
         slow = cached.seconds > _SLOW_SECONDS and age < _STALE_FACTOR * cached.seconds
         return cached if cached.version == version or slow else None
 
-    def _load(self, entry: ModelEntry) -> Cached:
+    def _load(self, entry: ModelEntry) -> CachedModel:
         started = time.monotonic()
-        model = self.store.load(entry.name)
+        try:
+            model = self.store.load(entry.name)
+        except ModelFileError as error:
+            # The client asked rightly; it is the server's file that is wrong, and where that lies concerns nobody.
+            raise StateFileError(f"The model {entry.name!r} is damaged in the state file. Delete it.") from error
         ended = time.monotonic()
-        cached = Cached(entry.version, model, ended, ended - started)
+        cached = CachedModel(entry.version, model, ended, ended - started)
         with self._lock:
             self._cache[entry.name] = cached
             if len(self._cache) > _MOST_CACHED:
@@ -138,7 +139,7 @@ class Desk:
     # -- changes ----------------------------------------------------------------------------------
 
     def put(self, name: str, X: Array, key: str | None) -> Future[int]:
-        """Keep rows for the writer; the future is done when they are on the disk."""
+        """Keep rows to be learned; the future is done when they are on the disk."""
         with self._lock:
             if self._waiting_values + X.size > self.limits.waiting_values:
                 raise BusyError(
@@ -146,27 +147,27 @@ class Desk:
                     "with a larger limit."
                 )
             self._waiting_values += X.size
-        future = self.inbox.put(name, X, key)
-        future.add_done_callback(lambda done: self._left_inbox(X.size) if done.exception() else None)
-        return future
+        return self.inbox.put(name, X, key)
 
-    def _left_inbox(self, n_values: int) -> None:
+    def _leave_inbox(self, n_values: int) -> None:
         with self._lock:
             self._waiting_values = max(0, self._waiting_values - n_values)
 
-    def known_columns(self, name: str) -> list[str] | None:
-        """Columns of a model that took rows a moment ago; None where the store must be asked."""
-        columns, until = self._ready.get(name, (None, 0.0))
-        return columns if time.monotonic() < until else None
-
-    def ready_columns(self, name: str) -> list[str]:
-        """Columns of a model that takes rows."""
-        self.takes_rows(name)
+    def row_columns(self, name: str) -> list[str]:
+        """Columns of a model that takes rows; for a second after a look into the store, from memory."""
+        columns, until = self._row_columns.get(name, ([], 0.0))
+        if time.monotonic() < until:
+            return columns
+        self.check_takes_rows(name)
         columns = self.columns(name)
-        self._ready[name] = (columns, time.monotonic() + _READY_SECONDS)
+        self._row_columns[name] = (columns, time.monotonic() + _COLUMNS_SECONDS)
         return columns
 
-    def takes_rows(self, name: str) -> None:
+    def knows_columns(self, name: str) -> bool:
+        """Whether `row_columns` answers from memory."""
+        return time.monotonic() < self._row_columns.get(name, ([], 0.0))[1]
+
+    def check_takes_rows(self, name: str) -> None:
         """Refuse rows for a model that another program learns from its own source."""
         position = self.store.position(name)
         if position is not None and "inbox" not in position:
@@ -177,18 +178,18 @@ class Desk:
 
     def create(self, name: str, kind: str, parameters: dict[str, Any], columns: Sequence[str]) -> Future[Any]:
         """Make a new model."""
-        model = _made(kind, parameters, len(columns))
-        return self.writer.call(lambda: self._create(name, model, list(columns)))
+        model = make_model(kind, parameters, len(columns))
+        return self.learning.call(name, lambda: self._create(name, model, list(columns)))
 
     def ensure(self, name: str, columns: Sequence[str]) -> Future[Any]:
         """Make a mixture with the usual parameters, unless another request has made a model of this name meanwhile."""
-        model = _made("IncrementalGaussianMixture", {}, len(columns))
+        model = make_model("IncrementalGaussianMixture", {}, len(columns))
 
-        def unless_there() -> None:
+        def create_if_absent() -> None:
             if self.store.entry(name) is None:
                 self._create(name, model, list(columns))
 
-        return self.writer.call(unless_there)
+        return self.learning.call(name, create_if_absent)
 
     def _create(self, name: str, model: Any, columns: list[str]) -> None:
         entries = self.store.models()
@@ -208,33 +209,33 @@ class Desk:
             raise InputError(
                 f"The model has {other.n_features_in_:,} columns; at most {self.limits.columns:,} are taken."
             )
-        return self.writer.call(lambda: self._merge(name, other))
+        return self.learning.call(name, lambda: self._merge(name, other))
 
     def _merge(self, name: str, other: Any) -> None:
         if self.store.entry(name) is None:
             self._create(name, other, column_names(other))
             return
-        self.takes_rows(name)
-        self.writer.merge(name, other)
+        self.check_takes_rows(name)
+        self.learning.merge(name, other)
 
     def delete(self, name: str) -> Future[Any]:
         """Forget a model, its history and its inbox."""
 
         def forget() -> None:
             self.entry(name)
-            self.takes_rows(name)
+            self.check_takes_rows(name)
             waiting = self.store.waiting(name) * len(self.columns(name))
-            self.writer.forget(name)
-            self._ready.pop(name, None)
+            self.learning.delete(name)
+            self._row_columns.pop(name, None)
             self.store.delete(name)
-            self._left_inbox(waiting)
+            self._leave_inbox(waiting)
             with self._lock:
                 self._cache.pop(name, None)
 
-        return self.writer.call(forget)
+        return self.learning.call(name, forget)
 
 
-def _made(kind: str, parameters: dict[str, Any], n_columns: int) -> Any:
+def make_model(kind: str, parameters: dict[str, Any], n_columns: int) -> Any:
     """A new model whose parameters are valid and small enough for this number of columns."""
     cls = getattr(everlearn, kind)
     unknown = set(parameters) - set(cls().get_params(deep=False))

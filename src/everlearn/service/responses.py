@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from everlearn.base.columns import column_numbers
 from everlearn.errors import InputError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
 from everlearn.reporting.queries import column_names, condition, curve, has_target, is_fitted, mixture_of
-from everlearn.service import schemas as bodies
-from everlearn.service.repository import Desk
+from everlearn.service import schemas
+from everlearn.service.questions import Budget
+from everlearn.service.repository import ModelRepository
+from everlearn.typing import Array, CalibratedModel, ClassifyingModel
 
-Array = NDArray[np.float64]
+# Numbers of the rows that are scored, or drawn, between two looks at the budget.
+_VALUES_AT_ONCE = 1 << 17
 
 
 def plain(values: ArrayLike) -> Any:
@@ -76,32 +79,57 @@ def check_distinct(names: Sequence[str]) -> None:
         raise InputError(f"columns names {twice!r} twice.")
 
 
-def scores(model: Any, X: Array) -> dict[str, Any]:
+def scores(budget: Budget, model: Any, X: Array) -> schemas.Scores:
     """Log-densities of rows, and p-values where the model gives them."""
     if has_target(model):
         raise InputError(f"{type(model).__name__} scores no rows; ask for its prediction with /predict.")
-    novelty = plain(model.p_value(X)) if hasattr(model, "p_value") else None
-    return {"log_density": plain(model.score_samples(X)), "novelty": novelty}
+    budget.check_size(2 * len(X))
+    density, p_value = np.empty(len(X)), np.empty(len(X)) if isinstance(model, CalibratedModel) else None
+    for part in _parts(budget, len(X), X.shape[1]):
+        density[part] = model.score_samples(X[part])
+        if p_value is not None:
+            p_value[part] = model.p_value(X[part])
+    return schemas.Scores(log_density=plain(density), p_value=None if p_value is None else plain(p_value))
+
+
+def _parts(budget: Budget, n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Slices over the rows, each of bounded size, as long as the budget lasts."""
+    step = max(1, _VALUES_AT_ONCE // max(n_columns, 1))
+    for start in range(0, n_rows, step):
+        budget.check()
+        yield slice(start, start + step)
 
 
 def predictions(
-    model: Any, given: Sequence[Mapping[str, float | None]], target: Sequence[str] | None, coverage: float
-) -> bodies.Predictions | bodies.Classes:
+    budget: Budget,
+    model: Any,
+    given: Sequence[Mapping[str, float | None]],
+    target: Sequence[str] | None,
+    coverage: float,
+) -> schemas.Predictions | schemas.Classes:
     """What is to be expected of columns, or of the target of a model that has one, for each set of known values."""
     if has_target(model):
         if target is not None:
             raise InputError(f"{type(model).__name__} predicts its own target; leave out the field target.")
         X = _rows(model, given)
-        return _classes(model, X) if hasattr(model, "classes_") else _targets(model, X, coverage)
+        return _classes(budget, model, X) if isinstance(model, ClassifyingModel) else _targets(model, X, coverage)
     if target is None:
         raise InputError(f"target must name the columns to predict; there are: {_some(column_names(model))}.")
+    budget.check_size(4 * len(given) * len(target))
     found: dict[str, list[Any]] = {"mean": [], "std": [], "low": [], "high": []}
+    # Conditioning costs O(K D^3) for each set of known values: one that comes again is not computed again.
+    answers: dict[tuple[tuple[str, float], ...], tuple[Any, ...]] = {}
     for values in given:
-        answer = condition(model, known(model, values), target)
-        low, high = answer.interval(coverage)
-        for key, numbers in zip(found, (answer.mean(), answer.std(), low, high), strict=True):
-            found[key].append(plain(numbers[0]))
-    return bodies.Predictions(columns=list(target), **found)
+        budget.check()
+        fixed = known(model, values)
+        key = tuple(sorted(fixed.items()))
+        if key not in answers:
+            answer = condition(model, fixed, target)
+            numbers = answer.mean(), answer.std(), *answer.interval(coverage)
+            answers[key] = tuple(plain(each[0]) for each in numbers)
+        for name, number in zip(found, answers[key], strict=True):
+            found[name].append(number)
+    return schemas.Predictions(columns=list(target), **found)
 
 
 def _rows(model: Any, given: Sequence[Mapping[str, float | None]]) -> Array:
@@ -110,51 +138,59 @@ def _rows(model: Any, given: Sequence[Mapping[str, float | None]]) -> Array:
     return np.array([[fixed.get(name, math.nan) for name in names] for fixed in (known(model, g) for g in given)])
 
 
-def _classes(model: Any, X: Array) -> bodies.Classes:
+def _classes(budget: Budget, model: Any, X: Array) -> schemas.Classes:
     """The most probable class of each row, and the probabilities of all."""
-    probability, classes = model.predict_proba(X), model.classes_.tolist()
+    classes = model.classes_.tolist()
+    budget.check_size(len(X) * len(classes))
+    probability = np.empty((len(X), len(classes)))
+    for part in _parts(budget, len(X), X.shape[1] * len(classes)):
+        probability[part] = model.predict_proba(X[part])
     labels = [classes[k] for k in probability.argmax(axis=1)]
-    return bodies.Classes(classes=classes, label=labels, probability=plain(probability))
+    return schemas.Classes(classes=classes, label=labels, probability=plain(probability))
 
 
-def _targets(model: Any, X: Array, coverage: float) -> bodies.Predictions:
+def _targets(model: Any, X: Array, coverage: float) -> schemas.Predictions:
     """Mean, standard deviation and interval of a regressor's targets."""
     mean, std = model.predict(X, return_std=True)
     numbers = dict(zip(("mean", "std", "low", "high"), (mean, std, *model.predict_interval(X, coverage)), strict=True))
     n_targets = 1 if mean.ndim == 1 else mean.shape[1]
     columns = ["target"] if n_targets == 1 else [f"target{j}" for j in range(n_targets)]
-    return bodies.Predictions(columns=columns, **{k: plain(v.reshape(len(X), -1)) for k, v in numbers.items()})
+    return schemas.Predictions(columns=columns, **{k: plain(v.reshape(len(X), -1)) for k, v in numbers.items()})
 
 
-def density(model: Any, given: Mapping[str, float | None], target: str, coverage: float) -> dict[str, Any]:
+def density(model: Any, given: Mapping[str, float | None], target: str, coverage: float) -> schemas.Density:
     """The distribution of one column."""
     found = curve(model, known(model, given), target, coverage=coverage)
     numbers = {key: finite(getattr(found, key)) for key in ("mean", "std", "low", "high")}
-    return {"column": target, "x": plain(found.x), "density": plain(found.density), "coverage": coverage, **numbers}
+    return schemas.Density(column=target, x=plain(found.x), density=plain(found.density), coverage=coverage, **numbers)
 
 
-def drawn(model: Any, n_rows: int, given: Mapping[str, float | None]) -> dict[str, Any]:
+def draws(budget: Budget, model: Any, n_rows: int, given: Mapping[str, float | None]) -> schemas.Drawn:
     """Rows drawn from the model, those columns fixed that are given."""
     names, fixed = column_names(model), known(model, given)
     free = [name for name in names if name not in fixed]
-    X = np.empty((n_rows, len(names)))
     if fixed and not free:
         raise InputError("given fixes every column; leave out at least one.")
+    budget.check_size(n_rows * len(names))
+    X = np.empty((n_rows, len(names)))
     answer = condition(model, fixed, free)
-    X[:, [names.index(name) for name in free]] = answer.sample(n_rows)[0]
+    places = [names.index(name) for name in free]
+    for part in _parts(budget, n_rows, len(names)):
+        X[part, places] = answer.sample(len(X[part]))[0]
     for name, value in fixed.items():
         X[:, names.index(name)] = value
-    return {"columns": names, "rows": plain(X)}
+    return schemas.Drawn(columns=names, rows=plain(X))
 
 
-def summary(desk: Desk, name: str) -> dict[str, Any]:
+def summary(repository: ModelRepository, name: str) -> schemas.Summary:
     """What a model is and has seen."""
-    waiting = desk.store.waiting(name)  # first: when none wait, the rest tells of all rows
-    entry, totals, history = desk.entry(name), desk.store.totals(name), desk.store.history(name)
+    waiting = repository.store.waiting(name)  # first: when none wait, the rest tells of all rows
+    entry, totals, history = repository.entry(name), repository.store.totals(name), repository.store.history(name)
     last = history[-1] if history else None
-    position, model = desk.store.position(name), desk.model(name)
+    position, model = repository.store.position(name), repository.model(name)
     mixture = mixture_of(model) if is_fitted(model) else None
-    return {
+    trouble = repository.learning.troubles.get(name)
+    found = {
         "name": name,
         "kind": entry.kind,
         "version": entry.version,
@@ -170,8 +206,15 @@ def summary(desk: Desk, name: str) -> dict[str, Any]:
         "novelties": totals.get("novelty", 0),
         "changes": totals.get("change", 0),
         "bad_rows": totals.get("bad rows", 0),
-        "columns": _columns(desk.columns(name), mixture),
+        "trouble": None if trouble is None else f"It is not learned at the moment: {_public(trouble, repository)}",
+        "columns": _columns(repository.columns(name), mixture),
     }
+    return schemas.Summary.model_validate(found)
+
+
+def _public(error: Exception, repository: ModelRepository) -> str:
+    """An error for clients, who need not know where files lie."""
+    return str(error).replace(str(repository.store.path), "the state file")
 
 
 def _columns(names: Sequence[str], mixture: Mixture | None) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ class Draw(Body):
 # -- answers ---------------------------------------------------------------------------------------
 
 
-class Problem(BaseModel):
+class Refusal(BaseModel):
     """Why a request was refused."""
 
     detail: str
@@ -105,10 +105,10 @@ class Accepted(BaseModel):
 
 
 class Scores(BaseModel):
-    """Log-density of each row, and how usual it is: a p-value, small for a novelty, where the model has one."""
+    """Log-density of each row, and its p-value, small for a novelty, where the model has one."""
 
     log_density: list[float | None]
-    novelty: list[float | None] | None
+    p_value: list[float | None] | None
 
 
 class Predictions(BaseModel):
@@ -175,6 +175,7 @@ class Summary(BaseModel):
     novelties: int
     changes: int
     bad_rows: int
+    trouble: str | None
     columns: list[ColumnSummary]
 
 
@@ -217,7 +218,7 @@ class History(BaseModel):
     intervals: list[Point]
 
 
-class Picture(BaseModel):
+class Figure(BaseModel):
     """A figure for plotly.js."""
 
     data: list[dict[str, Any]]
@@ -225,7 +226,14 @@ class Picture(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service works."""
+    """Whether the service learns; `trouble` says why it does not."""
 
     status: Literal["ok", "trouble"]
     trouble: str | None = None
+
+
+class Version(BaseModel):
+    """Which program this is, and which model files it reads and writes."""
+
+    everlearn: str
+    file_format: int

@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, how much, how often; and the headers of every answer."""
+"""ASGI middleware: tokens, host and origin checks, rate and body limits, and security headers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = frozenset({"/", "/health", "/openapi.json", "/favicon.svg"})
+OPEN_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/version", "/openapi.json", "/favicon.svg"})
 """Paths without data of a model, which need no token; those under /static/ neither."""
+
+_ASKING = frozenset({"score", "predict", "condition", "sample", "density"})
+"""Last parts of the paths that take a body and change nothing."""
 
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MOST_CLIENTS = 10_000
@@ -42,21 +45,21 @@ _HEADERS = {
 }
 
 
-class Guard:
-    """Middleware that refuses what must not reach the application.
+class SecurityMiddleware:
+    """Refuses what must not reach the application.
 
     Parameters
     ----------
     app : ASGI application
-        What is guarded.
+        The application.
     settings : Settings
-        Token and limits.
+        Tokens and limits.
     """
 
     def __init__(self, app: App, settings: Settings) -> None:
         self.app = app
         self.settings = settings
-        self.rates = Rates(settings.limits.requests_per_second)
+        self.rates = RateLimiter(settings.limits.requests_per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request and hand it on."""
@@ -70,7 +73,7 @@ class Guard:
             return
         limits = self.settings.limits
         most = limits.model_bytes if scope["path"].endswith("/merge") else limits.body_bytes
-        await self.app(scope, Body(receive, most, limits.body_seconds), _with_headers(send))
+        await self.app(scope, LimitedBody(receive, most, limits.body_seconds), _with_headers(send))
 
     def refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         """Status and reason for a request that is not handed on."""
@@ -87,17 +90,16 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return 403, f"Requests from pages of {origin[:80]!r} are refused."
-        if self.settings.token is not None and not _is_open(scope["path"]) and not self._knows_token(headers):
+        if self.settings.token is None or _is_open(scope["path"]) or _holds(headers, self.settings.token):
+            return None
+        if self.settings.read_token is None or not _holds(headers, self.settings.read_token):
             return 401, "Send the token of this service: Authorization: Bearer TOKEN"
-        return None
-
-    def _knows_token(self, headers: dict[str, str]) -> bool:
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        right = (self.settings.token or "").encode()
-        return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("utf-8", "replace"), right)
+        if _changes_nothing(scope):
+            return None
+        return 403, "This token is for questions only. Changes need the other token of the service."
 
 
-class Rates:
+class RateLimiter:
     """A bucket of requests for each client address, refilled at a steady rate."""
 
     def __init__(self, rate: float) -> None:
@@ -116,7 +118,7 @@ class Rates:
         return 0.0 if taken else (1.0 - left) / self.rate
 
 
-class Body:
+class LimitedBody:
     """The body of a request, refused when it grows too large or comes too slowly."""
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
@@ -139,6 +141,18 @@ class Body:
         if self._left < 0:
             raise HTTPException(413, f"The body is larger than {self._most:,} bytes. Send fewer rows at once.")
         return message
+
+
+def _holds(headers: dict[str, str], token: str) -> bool:
+    """Whether a request has the token; the comparison takes the same time wherever they differ."""
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
+
+
+def _changes_nothing(scope: Scope) -> bool:
+    return scope["method"] in ("GET", "HEAD") or (
+        scope["method"] == "POST" and scope["path"].rpartition("/")[2] in _ASKING
+    )
 
 
 def _is_open(path: str) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from everlearn.errors import InputError, require
 from everlearn.service.settings import Settings
 
-_OPEN_CONNECTIONS = 1000
 _GRACE_SECONDS = 3
 
 
@@ -36,39 +35,41 @@ def serve(state: str | os.PathLike[str], settings: Settings, ready: Callable[[st
     uvicorn = require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
     require("plotly", extra="serve")
+    require("prometheus_client", extra="serve")
     from everlearn.service.app import create_app
+    from everlearn.service.connections import limited_protocol
     from everlearn.streams.store.store import Store
 
     Store(state).close()  # so that a file that cannot be used is refused before anything starts
-    with _listening(settings) as door:
+    with _listen(settings) as listener:
         config = uvicorn.Config(
             create_app(state, settings),
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_OPEN_CONNECTIONS,
+            http=limited_protocol(settings.limits),
             timeout_graceful_shutdown=_GRACE_SECONDS,
             ws="none",
         )
-        ready(_url(settings.host, door.getsockname()[1]))
-        uvicorn.Server(config).run(sockets=[door])
+        ready(_url(settings.host, listener.getsockname()[1]))
+        uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _listen(settings: Settings) -> socket.socket:
     """A socket at the address, or the reason why there is none."""
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((host, settings.port))
+        listener.bind((host, settings.port))
     except OSError as error:
-        door.close()
+        listener.close()
         taken = error.errno == errno.EADDRINUSE
         why = "another program listens there; choose another --port" if taken else f"{error.strerror or error}"
         raise InputError(f"The service cannot listen on {host}, port {settings.port}: {why}.") from error
-    return door
+    return listener
 
 
 def _url(host: str, port: int) -> str:

@@ -32,7 +32,19 @@ class Limits:
     streams : int
         Most event streams that are open at once.
     body_seconds : float
-        Longest time that a client may take to send a request.
+        Longest time that a client may take to send the body of a request.
+    header_seconds : float
+        Longest time that a connection may take until its next request has begun: idle, or sending headers.
+    connections, connections_per_address : int
+        Most connections that are open at once, in all and from one address.
+    questions, waiting_questions : int
+        Most questions to models that are worked on at once, and that wait for it.
+    question_seconds : float
+        Longest time that the work on one question may take.
+    answer_values : int
+        Most numbers of one answer.
+    stall_seconds : float
+        How long rows may wait without any being learned before `/health` says so.
     """
 
     body_bytes: int = 8 * MIB
@@ -44,6 +56,14 @@ class Limits:
     requests_per_second: float = 500.0
     streams: int = 100
     body_seconds: float = 30.0
+    header_seconds: float = 10.0
+    connections: int = 1000
+    connections_per_address: int = 200
+    questions: int = 4
+    waiting_questions: int = 64
+    question_seconds: float = 20.0
+    answer_values: int = 2_000_000
+    stall_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +76,8 @@ class Settings:
         The address to listen on.
     token : str, optional
         What a client must know; an address beyond this machine needs one.
+    read_token : str, optional
+        What a client must know that asks and watches, but changes nothing.
     limits : Limits
         Its bounds.
     """
@@ -63,19 +85,25 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8765
     token: str | None = field(default=None, repr=False)
+    read_token: str | None = field(default=None, repr=False)
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.token is not None and (len(self.token) < _SHORTEST_TOKEN or not self.token.isascii()):
-            raise InputError(
-                f"The token has {len(self.token)} characters; it needs at least {_SHORTEST_TOKEN}, all of them ASCII. "
-                "Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
-            )
+        for name, token in (("token", self.token), ("read-only token", self.read_token)):
+            if token is not None and (len(token) < _SHORTEST_TOKEN or not token.isascii()):
+                raise InputError(
+                    f"The {name} has {len(token)} characters; it needs at least {_SHORTEST_TOKEN}, all of them ASCII. "
+                    "Make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+                )
         if self.token is None and not is_loopback(self.host):
             raise InputError(
                 f"{self.host} can be reached from other machines, so that a token is needed. Write a secret of at "
                 f"least {_SHORTEST_TOKEN} characters to a file and name it with --token-file, or set EVERLEARN_TOKEN."
             )
+        if self.read_token is not None and self.token is None:
+            raise InputError("A read-only token needs a token for changes beside it: give --token-file, too.")
+        if self.read_token is not None and self.read_token == self.token:
+            raise InputError("The read-only token and the token for changes are the same; make another one.")
 
 
 def is_loopback(host: str) -> bool:

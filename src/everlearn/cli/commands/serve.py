@@ -34,6 +34,13 @@ While it runs, from another terminal:
 @click.option(
     "--rate", default=500.0, show_default=True, type=click.FloatRange(1.0), help="Requests a second of one client."
 )
+@click.option("--read-token-file", type=click.Path(exists=True, dir_okay=False), help="The same, for questions only.")
+@click.option(
+    "--header-seconds", default=10.0, show_default=True, type=click.FloatRange(0.1), help="Time to begin a request."
+)
+@click.option(
+    "--connections-per-address", default=200, show_default=True, type=click.IntRange(1), help="Raise it behind a proxy."
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     state: str,
@@ -43,6 +50,9 @@ def command(
     token: str | None,
     max_body_mib: int,
     rate: float,
+    read_token_file: str | None,
+    header_seconds: float,
+    connections_per_address: int,
     quiet: bool,
 ) -> None:
     """Serve models over HTTP: learn, score, predict, sample, merge, and a live page.
@@ -58,7 +68,17 @@ def command(
         from everlearn.service.settings import MIB, Limits, Settings
 
         if token_file is not None:
-            token = Path(token_file).read_text(encoding="utf-8", errors="replace").strip()
-        limits = Limits(body_bytes=max_body_mib * MIB, requests_per_second=rate)
-        settings = Settings(host=host, port=port, token=token or None, limits=limits)
+            token = _token_in(token_file)
+        limits = Limits(
+            body_bytes=max_body_mib * MIB,
+            requests_per_second=rate,
+            header_seconds=header_seconds,
+            connections_per_address=connections_per_address,
+        )
+        read_token = None if read_token_file is None else _token_in(read_token_file)
+        settings = Settings(host=host, port=port, token=token or None, read_token=read_token, limits=limits)
         serve(state, settings, lambda url: console.print(f"Live page: [bold]{url}[/]   (Ctrl-C stops)"))
+
+
+def _token_in(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace").strip()

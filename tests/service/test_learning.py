@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everlearn import IncrementalGaussianMixture
-from everlearn.service.repository import Desk
+from everlearn.service.repository import ModelRepository
 from everlearn.service.settings import Limits
 from everlearn.streams.session import Session
 from everlearn.streams.store.store import Store
@@ -17,7 +17,7 @@ from service_tools import as_json, learned
 
 @pytest.fixture
 def desk(state):
-    desk = Desk(Store(state), Limits())
+    desk = ModelRepository(Store(state), Limits())
     desk.start()
     yield desk
     desk.stop()
@@ -39,7 +39,7 @@ def test_a_full_disk_stops_learning_until_there_is_room(client, monkeypatch):
         raise OSError(errno.ENOSPC, "database or disk is full")
 
     monkeypatch.setattr(Store, "commit", full)
-    monkeypatch.setattr("everlearn.service.writer._LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr("everlearn.service.learning._LONGEST_PAUSE", 0.2)
     assert client.post("/models/a/learn", json={"rows": [[3.0, 4.0]] * 10}).status_code == 202
     eventually(lambda: client.get("/health").status_code == 503)
     assert "disk is full" in client.get("/health").json()["trouble"]
@@ -60,7 +60,7 @@ def test_a_full_disk_refuses_rows_and_says_so(client, monkeypatch):
     answer = client.post("/models/a/learn", json={"rows": [[1.0]]})
     assert answer.status_code == 507
     assert "Nothing of this request was kept" in answer.json()["detail"]
-    assert client.app.state.desk.waiting_values <= 1
+    assert client.app.state.repository.waiting_values <= 1
 
 
 def test_a_batch_that_cannot_be_learned_is_left_out(client, monkeypatch):
@@ -77,7 +77,7 @@ def test_a_batch_that_cannot_be_learned_is_left_out(client, monkeypatch):
         client.post("/models/a/learn", json={"rows": [[value]] * 4})
     summary = learned(client, "a")
     assert (summary["rows"], summary["bad_rows"]) == (8, 4)
-    bad = client.app.state.desk.store.bad_rows("a")
+    bad = client.app.state.repository.store.bad_rows("a")
     assert {row.reason for row in bad} == {"FloatingPointError: thirteen"}
 
 
@@ -125,7 +125,7 @@ def test_many_models_need_few_learners_and_copies(desk):
     for name in names:
         assert desk.model(name).n_samples_seen_ == 2
     assert len(desk._cache) <= 32
-    assert len(desk.writer._learners) <= 16
+    assert len(desk.learning._sessions) <= 16
 
 
 def test_answers_come_while_a_step_is_slow(client, monkeypatch):
