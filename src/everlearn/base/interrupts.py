@@ -19,7 +19,7 @@ from typing import Any
 
 try:
     # The functions of `signal` convert arguments to enumerations and back, which takes 10 us; these take 0.5.
-    from _signal import getsignal as _get_handler
+    from _signal import getsignal as _get_handler  # type: ignore[import-not-found]
     from _signal import signal as _set_handler
 except ImportError:  # another Python than CPython
     _get_handler, _set_handler = signal.getsignal, signal.signal

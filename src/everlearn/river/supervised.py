@@ -11,7 +11,8 @@ from everlearn.errors import InputError, require
 from everlearn.mixture.classifier import IncrementalGaussianMixtureClassifier
 from everlearn.mixture.regressor import IncrementalGaussianMixtureRegressor
 from everlearn.river.batches import Dicts, Features, batch_of, rows_of
-from everlearn.river.learner import Array, Batch, Learner
+from everlearn.river.learner import Batch, Learner
+from everlearn.typing import Array
 
 require("river", extra="river")
 

@@ -14,7 +14,8 @@ from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.ppca.base import PPCABase
 from everlearn.river.batches import Dicts, Features, batch_of
-from everlearn.river.learner import Array, Batch, Learner
+from everlearn.river.learner import Batch, Learner
+from everlearn.typing import Array
 
 require("river", extra="river")
 

@@ -293,7 +293,9 @@ async def draw(
         if picture == "weights":
             return schemas.Figure(**figures.weights(_fitted(repository, name)))
         if picture == "components":
-            return schemas.Figure(**figures.components(_fitted(repository, name), None if x is None else [x, y]))
+            return schemas.Figure(
+                **figures.components(_fitted(repository, name), None if x is None or y is None else [x, y])
+            )
         history = repository.store.history(name)
         if picture == "likelihood":
             marks = repository.store.latest_events(name, kinds=["change", "novelty"])
