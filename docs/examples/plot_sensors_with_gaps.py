@@ -48,7 +48,7 @@ print(f"{model.n_samples_seen_} rows, {model.n_components_} components")
 
 rows = np.array([[np.nan, 30.0, 2.8, np.nan], [np.nan, 30.0, 5.2, np.nan]])
 print("log-density:", model.score_samples(rows).round(1))
-print("how usual:  ", model.novelty(rows).round(4))
+print("how usual:  ", model.p_value(rows).round(4))
 
 # %%
 # **Fill.** Gaps take their expected value given the rest of the row, with a standard deviation.
