@@ -30,7 +30,8 @@ def commit() -> str | None:
     if _git(here, "ls-files", "--error-unmatch", here.name) is None:
         return None
     head = _git(here, "rev-parse", "--short=12", "HEAD")
-    changed = _git(here, "status", "--porcelain", "--untracked-files=no", ".")
+    # The whole source, and new files too: a run depends on more than the folder of this file.
+    changed = _git(here, "status", "--porcelain", "--untracked-files=normal", ":/src")
     return None if head is None else head + ("+" if changed else "")
 
 
