@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc
 
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
@@ -22,7 +21,7 @@ from everlearn.mixture.learn import (
     with_pending_sampled,
     working_model,
 )
-from everlearn.mixture.state import Array, Frame, Model, Settings, State
+from everlearn.mixture.state import Array, Fading, Frame, Model, Reservoir, Settings, State
 
 # The broad Gaussian behind the components counts for half a row, and has four times the covariance of all rows.
 BACKGROUND_ROWS, BACKGROUND_SPREAD = 0.5, 4.0
@@ -35,6 +34,9 @@ class Look:
     model: Model
     frame: Frame
     looked: int  # row of the search that it comes from
+    sample: Reservoir  # rows of the stream
+    fading: Fading
+    references: dict[bytes, Any] = field(default_factory=dict)  # of p-values, by the pattern of gaps
     cache: dict[str, Any] = field(default_factory=dict)
 
 
@@ -75,7 +77,7 @@ def answering_state(state: State, settings: Settings, progress: Progress, asked:
     elif look is None:
         assert working is not None
         assert state.frame is not None
-        look = Look(with_own_components(working), state.frame, state.searched)
+        look = Look(with_own_components(working), state.frame, state.searched, state.reservoir, settings.fading)
     asked.look, asked.last = look, n
     return look
 
@@ -87,7 +89,8 @@ def _looked(state: State, working: Model | None, settings: Settings) -> Look:
     else:
         whole = with_pending_sampled(state, settings)._replace(model=working)
     assert whole.frame is not None
-    return Look(finish(reconsider(whole, settings, asked=True)), whole.frame, rows_seen(state))
+    model = finish(reconsider(whole, settings, asked=True))
+    return Look(model, whole.frame, rows_seen(state), whole.reservoir, settings.fading)
 
 
 # -- the mixture in the units of the data ------------------------------------------------------------
@@ -131,15 +134,3 @@ def log_density(look: Look, X: Array) -> Array:
 def responsibilities(look: Look, X: Array) -> Array:
     """Posterior probability of each component for each row, (n, K)."""
     return mixtures.responsibilities(X, components_mixture(look))
-
-
-def p_values(look: Look, X: Array) -> Array:
-    """Probability that a row of its nearest component lies farther from it than each row does."""
-    mixture = components_mixture(look)
-    out = np.ones(len(X))
-    for observed, rows in mixtures.patterns(X):
-        if len(observed):
-            part = mixtures.marginal(mixture, observed)
-            d2 = mixtures.squared_distances(X[np.ix_(rows, observed)], part.means, mixtures.whitenings(part))
-            out[rows] = chdtrc(len(observed), d2.min(axis=1))
-    return out

@@ -29,6 +29,7 @@ from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
+from everlearn.mixture.p_values import p_values
 from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Event
@@ -436,8 +437,9 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     def p_value(self, X: ArrayLike) -> Array:
         """How usual each row is: a p-value, small for a novelty.
 
-        It is the probability that a row of the nearest component lies farther from it, by the chi-square distribution
-        of squared Mahalanobis distances over the observed columns.
+        It is the probability that a row of the same law has a density as low or lower, over the columns that are
+        observed: uniform on rows like those learned, whether components overlap or not. The law is that of the sampled
+        rows, each scored without itself; below the lowest of them the mixture's own tail goes on.
 
         Parameters
         ----------
@@ -459,7 +461,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """
         self._check_started()
         rows = self._check_X(X)
-        return ask.p_values(self._look(), rows)
+        return p_values(self._look(), rows)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Posterior probability of each component for each row.
