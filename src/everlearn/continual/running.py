@@ -63,10 +63,12 @@ def run(
     listed = _listed(tasks)
     learn, score = learn or _learner(listed), score or _score
     b = np.full(len(listed), np.nan) if untrained is None else np.broadcast_to(untrained, len(listed)).astype(float)
+    # Any estimator is taken, not only ours: deepcopy is the one way that all of them can be copied unfitted.
     learning = copy.deepcopy(model)
     R = np.empty((len(listed), len(listed)))
     for i, task in enumerate(listed):
         learn(learning, task)
+        # Tasks that are still to come are scored, too: forward transfer needs the upper triangle of R.
         R[i] = [_scored(score, learning, other) for other in listed]
     crossed = interference(model, listed, learn=learn, score=score) if with_interference else None
     return Results(tuple(task.name for task in listed), R, b, crossed)
@@ -94,6 +96,7 @@ def interference(model: Any, tasks: Iterable[Task], *, learn: Learn | None = Non
     """
     listed = _listed(tasks)
     learn, score = learn or _learner(listed), score or _score
+    # K models that know one task each, and K x K copies of them that learn a second: the cost is quadratic in tasks.
     first = [_learned(copy.deepcopy(model), task, learn) for task in listed]
     alone = [score(learned, task) for learned, task in zip(first, listed, strict=True)]
     both = [[score(_learned(copy.deepcopy(m), task, learn), task) for task in listed] for m in first]
@@ -126,10 +129,11 @@ def prequential(model: Any, X: ArrayLike, y: ArrayLike | None = None, *, batch: 
     scores = np.full(len(rows), np.nan)
     for start in range(0, len(rows), batch):
         part = slice(start, start + batch)
+        # A model that has learned nothing cannot answer.
         if start:
             scores[part] = _row_scores(model, rows[part], None if labels is None else labels[part])
         model.partial_fit(rows[part], *(() if labels is None else (labels[part],)), **classes)
-        classes = {}
+        classes = {}  # scikit-learn takes the argument with the first batch only
     return scores
 
 
@@ -156,6 +160,7 @@ def _learner(tasks: list[Task]) -> Learn:
     labels = None if tasks[0].y is None else np.concatenate([task.y for task in tasks if task.y is not None])
 
     def learn(model: Any, task: Task) -> None:
+        # scikit-learn's classifiers must be told all classes with the first batch, those of later tasks included.
         classes = {} if hasattr(model, "classes_") else _classes_argument(model, labels)
         model.partial_fit(task.X, *(() if task.y is None else (task.y,)), **classes)
 

@@ -60,6 +60,7 @@ def diagonal_fisher(
     if not len(inputs):
         raise InputError("X has no rows; the Fisher information is a mean over samples.")
     generator = torch.Generator().manual_seed(random_state)
+    # Dropout and batch statistics would make the gradient of a sample depend on chance or on its batch.
     training = network.training
     network.eval()
     try:
@@ -88,6 +89,7 @@ def _squares_of(network: torch.nn.Module, log_likelihood: LogLikelihood) -> Call
         output = torch.func.functional_call(network, (parameters, buffers), (x[None],))
         return log_likelihood(output[0], label)
 
+    # vmap gives a gradient for each sample in one pass; backward() would give their sum, whose square is another thing.
     gradients = torch.func.vmap(torch.func.grad(of_one), in_dims=(None, 0, 0))
 
     def squares(parameters: dict[str, torch.Tensor], x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -97,6 +99,7 @@ def _squares_of(network: torch.nn.Module, log_likelihood: LogLikelihood) -> Call
 
 
 def _drawn(network: torch.nn.Module, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    # Labels from the network's own softmax: E over its predictions is what makes it the Fisher information.
     with torch.no_grad():
         probabilities = torch.softmax(network(x), dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator)[:, 0]

@@ -69,11 +69,13 @@ def mode_imm(
     merged = {}
     for name, last in states[-1].items():
         values = [state[name] for state in states]
+        # Buffers, such as the running means of batch normalisation, have no gradient and so no Fisher information.
         known = [precision[name] for precision in precisions if name in precision]
         if len(known) < len(values):
             merged[name] = _average(values, shares)
             continue
         _check_shape(name, last, *known)
+        # Precision-weighted mean, entry by entry: with diagonal Fisher matrices the inverse is a division.
         pulls = [share * F for share, F in zip(shares, known, strict=True)]
         merged[name] = sum(pull * value for pull, value in zip(pulls, values, strict=True)) / sum(pulls)
     return merged
@@ -94,6 +96,7 @@ def with_state(network: torch.nn.Module, state: State) -> torch.nn.Module:
     torch.nn.Module
         The copy.
     """
+    # A deep copy, because loading a state writes into the tensors of the module.
     other = copy.deepcopy(network)
     other.load_state_dict(dict(state))
     return other
@@ -131,12 +134,15 @@ def _check_shape(name: str, value: torch.Tensor, *others: Any) -> None:
 
 
 def _average(values: list[torch.Tensor], shares: list[float]) -> torch.Tensor:
+    # Counters of batches and index tables: a mean of integers would have no meaning.
     if not values[0].is_floating_point():
         return values[-1]
     return sum(share * value for share, value in zip(shares, values, strict=True))  # type: ignore[return-value]
 
 
 def _floored(fisher: State, floor: float) -> dict[str, torch.Tensor]:
+    # Relative to the mean over the whole network: layers differ by orders of magnitude, and a floor for each layer
+    # would raise the weights of one that matters to no task.
     n = sum(F.numel() for F in fisher.values())
     least = floor * sum(float(F.sum()) for F in fisher.values()) / max(n, 1)
     return {name: F.clamp_min(least) for name, F in fisher.items()}

@@ -136,6 +136,7 @@ def figure(
     spec: dict[str, Any] = {"height": height, "annotations": [], "shapes": [], **layout}
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
+        # plotly calls the first pair of axes x and y, the second x2 and y2.
         name = "" if i == 0 else str(i + 1)
         across, down = _domain(column, columns, gap), _domain(n_rows - 1 - row, n_rows, between / height)
         spec[f"xaxis{name}"] = {"domain": across, "anchor": f"y{name}", **_titled(panel.x)}

@@ -60,6 +60,7 @@ class Context:
 
     def track(self, things: Iterable[T], what: str) -> Iterator[T]:
         """Yield things and report how many are done."""
+        # A list, because progress needs the total before the first of them.
         listed: Sequence[T] = list(things)
         for i, thing in enumerate(listed):
             self._report(i, len(listed), what)
@@ -110,6 +111,7 @@ class Paper:
     @property
     def items(self) -> dict[str, Item]:
         """Items by name, in the order of the report."""
+        # The files of a paper are imported by name, and the report follows the order of the paper.
         places = {name: i for i, name in enumerate(self.order)}
         return dict(sorted(self._items.items(), key=lambda entry: places.get(entry[0], len(places))))
 

@@ -69,6 +69,7 @@ def _file(name: str) -> str:
 
 def _safe(value: Any) -> str:
     """JSON that cannot end the script element it stands in."""
+    # "</script>" in a title would end the element, whatever the JSON says: no "<" is left in it.
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 

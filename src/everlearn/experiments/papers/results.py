@@ -93,6 +93,7 @@ class Findings:
     def verdict(self) -> tuple[str, str]:
         """Return the verdict on the whole item, and why."""
         verdicts = [claim.verdict for claim in self.claims]
+        # An item is as good as its worst claim.
         worst = max(verdicts, key=VERDICTS.index, default=REPRODUCED)
         why = [claim.found for claim, verdict in zip(self.claims, verdicts, strict=True) if verdict == worst]
         return worst, "" if worst == REPRODUCED else " ".join(why)
@@ -130,6 +131,7 @@ def measured(values: ArrayLike, printed: str = "", *, digits: int = 1, mark: str
     runs = np.atleast_1d(np.asarray(values, dtype=np.float64))
     spread = float(runs.std(ddof=1)) if len(runs) > 1 else None
     ours = float(runs.mean())
+    # Two digits more than are shown: another renderer may show one more, and the file stays small and diffable.
     keep = max(digits + 2, 2)
     return {
         "ours": round(ours, keep),

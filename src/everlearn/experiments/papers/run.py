@@ -43,6 +43,7 @@ def run_item(item: Item, context: Context) -> Record:
     made = {"started": _now(), **provenance()}
     start, cpu = time.perf_counter(), time.process_time()
     try:
+        # One thread: items run side by side, and times are compared with single-threaded programs of the papers.
         with threadpool_limits(1):
             found = item.run(context).as_dict()
     except (Skip, MissingExtraError) as error:
@@ -90,6 +91,7 @@ class Reproduction:
                     f"{path} holds a run with {name}={earlier[name]}, this one has {name}={self.record[name]}. Give "
                     "the same options to resume it, or another file."
                 )
+        # What was skipped may run now, because its data or its extra has come.
         done = {key: section for key, section in earlier["sections"].items() if section["verdict"] != SKIPPED}
         self._take(done)
 
@@ -114,6 +116,7 @@ class Reproduction:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write everything so far as JSON."""
         text = json.dumps(self.record, ensure_ascii=False, indent=1, allow_nan=False)
+        # After every item, whole: an interrupt leaves the results of the items before it.
         write_whole(path, _compact(text), "results")
 
 

@@ -35,6 +35,7 @@ class Context(NamedTuple):
 
 def groups(n: int, d: int = 8, seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
     """Rows of five correlated groups, and the group of each."""
+    # The groups are the same for every seed; only the rows differ.
     shape, rng = np.random.default_rng(5), np.random.default_rng(seed)
     centres, axes = 4.0 * shape.normal(size=(GROUPS, d)), shape.normal(size=(GROUPS, d, d))
     group = rng.integers(GROUPS, size=n)

@@ -39,7 +39,7 @@ def prepared(context: Context, order: str) -> list[tuple[Array, Array]]:
     """Rows to learn and rows to test of every set."""
     found = []
     for _, X, labels in labelled(context):
-        X = X[:, X.std(axis=0) > 0]
+        X = X[:, X.std(axis=0) > 0]  # a constant column has infinite density, and decides every comparison
         train, test = split(X)
         X = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
         if order == "sorted":

@@ -29,6 +29,7 @@ def measure(contender: Contender, context: Context) -> Row:
 
 
 def _figures(contender: Contender, context: Context) -> dict[str, Value]:
+    # A model that fills no gaps may still learn from rows that have some, which is worth a word in the table.
     if not hasattr(contender.make(), "impute"):
         _learn_and_score(contender, *prepared(context, "shuffled")[0])
         return {"taken": "yes", "error": "fills none"}
@@ -54,5 +55,5 @@ def filling_error(contender: Contender, train: Array, test: Array) -> float:
 def with_gaps(X: Array, seed: int) -> Array:
     """Rows with three values in ten missing, at least one in each row left."""
     gaps = np.random.default_rng(seed).random(X.shape) < 0.3
-    gaps[gaps.all(axis=1), 0] = False
+    gaps[gaps.all(axis=1), 0] = False  # a row without any value teaches nothing, and some peers refuse it
     return np.where(gaps, np.nan, X)
