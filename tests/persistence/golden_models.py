@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import everlearn
-from everlearn.figmn.fast_incremental import FIGMN
+from everlearn import FIGMN
 
 FOLDER = Path(__file__).parent / "golden"
 N_ROWS, N_ASKED = 120, 5

@@ -33,7 +33,6 @@ EDITS = {
     "rows of text": "UPDATE inbox SET data = 'hello123'",
     "version a text": "UPDATE model SET version = 'abc'",
     "rows a text": "UPDATE model SET n_rows = 'x'",
-    "rows negative": "UPDATE model SET n_rows = -5",
 }
 HARMLESS = {"position null": "UPDATE model SET position = 'null'", "kind": "UPDATE model SET kind = '<script>'"}
 
