@@ -126,7 +126,7 @@ def test_components_are_not_counted_all_the_time(store):
     started = time.monotonic()
     for _ in range(1000):
         assert session.n_components() == 10
-    assert Slow.asked <= 2 + 25 * (time.monotonic() - started)
+    assert Slow.asked <= 2 + 100 * (time.monotonic() - started)
     asked = Slow.asked
     session.n_components(fresh=True)
     assert Slow.asked == asked + 1

@@ -53,6 +53,7 @@ class Commands(click.Group):
         """Import the module of a command."""
         if name not in COMMANDS:
             return None
+        # Each command brings its own imports; `everlearn --help` needs none of them.
         command: click.Command = importlib.import_module(f"everlearn.cli.commands.{name}").command
         return command
 

@@ -31,7 +31,8 @@ def errors_explained() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # whoever reads the output has had enough
+        # Whoever reads the output, such as head, has had enough: click ends the program without a word.
+        raise
     except (EverlearnError, OSError, ValueError) as error:
         if not isinstance(error, _expected()):
             raise
@@ -41,6 +42,7 @@ def errors_explained() -> Iterator[None]:
         raise Stopped(f"{error}{hint}", TRY_LATER if passing else 1) from error
 
 
+# Not imported at the top: scikit-learn takes two seconds, and most ends of the program are no errors.
 def _expected() -> tuple[type[Exception], ...]:
     """Errors whose message is all that a user needs; scikit-learn, slow to import, is there when one of its own is."""
     from sklearn.exceptions import NotFittedError

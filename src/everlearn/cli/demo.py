@@ -50,6 +50,7 @@ class Observer:
     def add(self, batch: Batch, result: PrequentialResult, model: Any) -> None:
         """Take a batch that the model has just learned."""
         first = result.first_row
+        # A run that goes on from a state file begins in the middle of the stream.
         if not self._report.n_rows:
             self._report.n_rows = first
         self._report.add(self._truth(first, first + len(batch.X)), result)

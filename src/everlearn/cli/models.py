@@ -42,6 +42,7 @@ def new_model(kind: str, settings: tuple[str, ...], seed: int) -> Any:
     for name in parameters:
         if name not in known:
             raise click.UsageError(f"--set {name}: a {kind} has the settings {', '.join(sorted(known))}.")
+    # A seed by default: the same command on the same file gives the same model, bit for bit.
     if "random_state" in known:
         parameters.setdefault("random_state", seed)
     model.set_params(**parameters)
@@ -56,6 +57,7 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise click.UsageError(f"--set {text}: write name=value, for example --set forgetting=adaptive.")
+    # Literals only: nothing that is written on the command line is executed.
     try:
         return name.strip(), ast.literal_eval(value.strip())
     except (ValueError, SyntaxError):

@@ -55,6 +55,7 @@ class Display:
 
     def update(self) -> None:
         """Show where things stand, if that was not done just now."""
+        # A live stream calls this for every row.
         if time.perf_counter() - self._shown > _REFRESH_SECONDS:
             self._show()
 

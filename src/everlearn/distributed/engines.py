@@ -72,6 +72,7 @@ def _joblib_results(joblib: Any, backend: str, workers: int | None, leaves: Sequ
             f"is registered: {error}"
         ) from error
     with config:
+        # One partition a task, and results in their order: so the merge tree is the same for any number of workers.
         calls = [joblib.delayed(leaf)() for leaf in leaves]
         yield from joblib.Parallel(return_as="generator", batch_size=1)(calls)
 

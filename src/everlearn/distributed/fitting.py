@@ -174,6 +174,7 @@ def _delayed(job: Job, part: FilePartition | TablePartition) -> Any:
 
 def _seeded(estimator: Any) -> Any:
     """An unfitted copy whose randomness repeats, so that a partition learned again gives the same model."""
+    # A lost worker's partitions are learned again elsewhere, and must give the very same model.
     fresh = clone(estimator)
     if "random_state" in fresh.get_params(deep=False) and fresh.random_state is None:
         fresh.random_state = 0

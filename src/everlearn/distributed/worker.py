@@ -91,6 +91,7 @@ def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
     with contextlib.closing(
         open_file(partition.path, choice, row_groups=partition.row_groups, slice_rows=job.batch_rows)
     ) as file:
+        # Classes named 1, 2, 3 look like numbers in a file that happens to hold no other.
         if file.columns.labels != job.columns.labels:
             kinds = ("text", "numbers") if job.columns.labels else ("numbers", "text")
             raise InputError(

@@ -106,6 +106,7 @@ class Runner:
         """Write everything up to here, waiting if the disk is full."""
 
         def write() -> None:
+            # Outputs first: their positions are part of the commit, and what lies behind them is cut off after a crash.
             outputs = self.outputs.flush() if self.outputs else {}
             self.session.commit(position={"source": self._position, "skip": self._skip, "outputs": outputs})
 
@@ -118,6 +119,7 @@ class Runner:
         self._committed = time.monotonic()
         self._cost = self._committed - started
         self._dirty = False
+        # Only now: a broker that forgets what was acknowledged must not forget what is not on the disk.
         if self._position is not None:
             self.source.acknowledge(self._position)
 
@@ -174,6 +176,7 @@ class Runner:
     def _commit_if_due(self, *, idle: bool) -> None:
         if not self._dirty:
             return
+        # A model that takes long to write is written less often.
         due = max(self.commit_seconds, self._cost / _COMMIT_SHARE)
         full = self.outputs is not None and self.outputs.n_waiting > _MOST_WAITING
         if idle or full or not self.source.replayable or time.monotonic() - self._committed >= due:

@@ -19,9 +19,9 @@ from everlearn.typing import Array
 
 NOVELTIES_KEPT = 1000  # of one commit; the others are counted
 BAD_ROWS_KEPT = 1000
-# Counting components may need work (a mixture merges for it): it gets this share of the time, but is never put off for
-# longer than a second, so that a first call that compiles does not freeze the number.
-_COMPONENTS_SHARE, _COMPONENTS_SECONDS = 0.02, 1.0
+# Counting components may need work (a mixture finishes its search for it): it gets this share of the time, but is never
+# put off for longer than some seconds, so that a first call that compiles does not freeze the number.
+_COMPONENTS_SHARE, _COMPONENTS_SECONDS = 0.05, 10.0
 
 
 class Session:
@@ -143,7 +143,7 @@ class Session:
         self._clear()
 
     def n_components(self, *, fresh: bool = False) -> float:
-        """Number of components, where the model has them; one of the last second unless `fresh`."""
+        """Number of components, where the model has them; it may be ten seconds old unless `fresh`."""
         started = time.perf_counter()
         pause = min(self._components_cost / _COMPONENTS_SHARE, _COMPONENTS_SECONDS)
         if fresh or started - self._components_asked > pause:

@@ -144,6 +144,7 @@ class LineWriter(Writer):
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         else:
+            # A flush that failed half-way, or a crash, may have left bytes behind the place that is committed.
             self._file.truncate(self._end)
             self._file.seek(self._end)
             view = memoryview(data)
@@ -212,6 +213,7 @@ class ParquetTableWriter(Writer):
             self._parquet.write_table(self._table(), draft)
             with open(draft, "rb") as file:
                 os.fsync(file.fileno())
+            # A part is there whole or not at all.
             os.replace(draft, self._part(self._n_parts))
             self._n_parts += 1
             self._waiting = []
@@ -323,6 +325,7 @@ class KafkaWriter(MessageWriter):
 
     def _wait(self) -> None:
         if self._producer.flush(_SEND_SECONDS):
+            # Some were not delivered: drop them here, they are kept by the caller and sent again.
             self._producer.purge()
             self._producer.flush(1.0)
         failures, self._failures = self._failures, []

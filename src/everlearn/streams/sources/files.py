@@ -356,6 +356,7 @@ class TextFile:
             head += data
             if ended and self._waits is None:
                 return head
+            # Of a growing file, the last line may be half written.
             whole = head[: head.rfind(b"\n") + 1]
             if b"\n" in whole.strip() and (ended or self._at_once or len(head) >= HEAD_BYTES):
                 return whole
@@ -369,6 +370,7 @@ class TextFile:
         if position is not None:
             self._check_same(position)
             offset, line = position["offset"], position["line"]
+        # The blocks begin at the offset, so that the same position gives the same batches after a restart.
         self._bytes.seek(offset)
         self._skipping = ended = False
         self._replaced: str | None = None
@@ -415,6 +417,7 @@ class TextFile:
         if self._skipping:
             self._skipping = not end
             return empty_batch(self.columns), view.find(self.format.newline) + 1 or len(view)
+        # A line without end, such as a binary file, would otherwise be gathered whole in memory.
         full = len(view) >= LONGEST_LINE
         if full and not end:
             self._skipping = True

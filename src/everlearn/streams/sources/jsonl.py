@@ -17,6 +17,7 @@ LONGEST_MESSAGE = 1 << 24  # as the longest line of a file: no row of numbers is
 
 def flat(value: Any, name: str = "", depth: int = 0) -> dict[str, Any]:
     """The plain values of a JSON value by name: ``{"a": {"b": 1}}`` has ``a.b``, a list of values ``column0``, ..."""
+    # Beyond some depth a value stays what it is, and its column is left out: names of 100 levels help nobody.
     if depth > _DEEPEST or not isinstance(value, (dict, list)) or (isinstance(value, list) and name):
         return {name or "value": value}
     items = value.items() if isinstance(value, dict) else ((f"column{i}", item) for i, item in enumerate(value))
@@ -101,6 +102,7 @@ def payload_values(payload: Any) -> dict[str, Any] | str:
         return f"a message of more than {LONGEST_MESSAGE >> 20} MiB"
     if isinstance(payload, dict):
         fields = {_text(name): _text(value) for name, value in payload.items()}
+        # Many senders put one JSON text into a single field of a Redis entry.
         only = next(iter(fields.values()), "")
         return parsed(only) if len(fields) == 1 and only.lstrip()[:1] in ("{", "[") else fields
     text = _text(b"" if payload is None else payload).strip()  # Kafka's deletions have no payload

@@ -102,8 +102,10 @@ class _Reading:
 
     def take(self, limit: int) -> list[Any]:
         """The next messages: a fixed number from each partition, or all that it has."""
+        # The same number from each, in the order of the partitions: so batches are a function of the offsets alone.
         quota = max(1, limit // len(self._partitions))
         while lacking := [p for p in self._partitions if len(self._waiting[p]) < quota and not self._at_end(p)]:
+            # One partition may be far ahead of the others; without a bound it would fill the memory.
             self._hold_back(_MOST_HELD * quota)
             if not self._poll(quota * len(lacking), lacking) and self._live and any(self._waiting.values()):
                 break
@@ -122,8 +124,10 @@ class _Reading:
     def _connected(self, where: Address) -> Any:
         options = {
             **settings(where),
+            # Required by librdkafka, but nothing is ever committed to the group: the position is kept with the model.
             "group.id": "everlearn",
             "enable.auto.commit": False,
+            # The only sign that a compacted partition has ended: its last offset may hold no message.
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 50,

@@ -28,6 +28,7 @@ def client_of(where: Address, *, session: str = "", **options: Any) -> Any:
         mqtt.CallbackAPIVersion.VERSION2,
         client_id=name[:23],
         clean_session=not session,
+        # The runner waits and says so; the client's own attempts would be silent.
         reconnect_on_failure=False,
         **options,
     )
@@ -85,6 +86,7 @@ class MqttSource(MessageSource):
     def _connect(self) -> None:
         self._arrived: queue.Queue[Any] = queue.Queue(4 * self.batch_messages)
         self._lost = False
+        # Acknowledged by hand, after the commit: until then the broker would send a message again.
         self._client = client_of(self.where, session=self._session, manual_ack=True)
         self._client.on_message = lambda client, data, message: self._arrived.put(message)
         self._client.on_disconnect = self._on_disconnect
@@ -103,6 +105,7 @@ class MqttSource(MessageSource):
     def messages(self, position: Position | None) -> Iterator[tuple[Messages, Position]]:
         """Messages as they come; the position says only how many."""
         if self._lost:
+            # The broker sends again what was not acknowledged; what is held here would be learned twice.
             self.close()
             self._unlearned.clear()
             self._unacknowledged.clear()

@@ -125,6 +125,7 @@ def joined(parts: Sequence[Interval]) -> Interval:
         log_likelihood=_mean([(part.log_likelihood, part.n_scored) for part in parts]),
         forgetting=_mean([(part.forgetting, part.n_rows) for part in parts]),
         memory=_mean([(part.memory, part.n_rows) for part in parts]),
+        # A number of components is not a mean: the latest that is known stands for all.
         n_components=next((part.n_components for part in reversed(parts) if part.n_components >= 0), NAN),
         n_novel=sum(part.n_novel for part in parts),
         n_changes=sum(part.n_changes for part in parts),
@@ -136,6 +137,7 @@ def thinned(intervals: Sequence[Interval], limit: int) -> list[Interval]:
     """At most `limit` intervals of about as many rows each that span the same time: neighbours are joined."""
     if len(intervals) <= limit:
         return list(intervals)
+    # Bins of equal rows, not of equal numbers of intervals: old, thinned parts keep their place in the stream.
     ends = list(itertools.accumulate(max(1, interval.n_rows) for interval in intervals))
     bins = [start * limit // ends[-1] for start in (0, *ends[:-1])]
     groups = itertools.groupby(zip(bins, intervals, strict=True), key=lambda pair: pair[0])

@@ -81,6 +81,7 @@ class StateFile:
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
+        # SQLite would make a file of a mistyped name.
         if not create and not os.path.isfile(self.path):
             raise StateFileError(f"There is no state file {self.path}. `everlearn learn --state` makes one.")
         _check_start(self.path)
@@ -108,6 +109,8 @@ class StateFile:
         """Everything inside happens, durably, or nothing does."""
         with self._explained():
             connection = self._connection()
+            # Take the lock for writing at once: a transaction that begins by reading could not be upgraded later while
+            # another writes, and would fail in the middle.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -143,6 +146,7 @@ class StateFile:
                 )
                 self._connections.append(connection)
             self._threads.connection = connection
+            # In WAL mode anything less than FULL may lose the latest commits when the power fails.
             connection.execute("PRAGMA synchronous = FULL")
         return connection
 
@@ -150,6 +154,7 @@ class StateFile:
         with self._explained():
             connection = self._connection()
             if self._is_empty(connection):
+                # Readers (the live page) never wait for the writer, and the writer never for them.
                 connection.execute("PRAGMA journal_mode = WAL")
                 with self.transaction():
                     if self._is_empty(connection):
@@ -177,6 +182,7 @@ class StateFile:
                 f"{self.path} has the state format {version} of a newer everlearn; this one reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
             )
+        # Reads every page once, without comparing indices: enough to find torn and overwritten pages.
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise StateFileError(_damaged(self.path, found))

@@ -197,9 +197,11 @@ class Store:
             The model has another version: somebody else learns it too.
         """
         _check_name(name)
+        # Serialised before the transaction begins: readers and other writers are not held up by a large model.
         data = dumps(model)
         with self._file.transaction() as connection:
             self._check_version(connection, name, version)
+            # One counter for the file, so that a model that is deleted and made again never repeats a version.
             new = _count(connection, "", {"version": 1})["version"]
             self._put_model(connection, name, model, new, {"position": position, "memory": memory})
             connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data))
@@ -238,6 +240,7 @@ class Store:
             "updated": now(),
             **{field: json.dumps(value, allow_nan=False) for field, value in plain.items()},
         }
+        # JSON's null means "nothing new": the learner of the service has no source whose position it could know.
         kept = ["name", *(field for field, value in plain.items() if value is None)]
         fresh = ", ".join(f"{field} = excluded.{field}" for field in values if field not in kept)
         connection.execute(
@@ -411,6 +414,7 @@ def _add_bad_rows(connection: sqlite3.Connection, name: str, bad_rows: Sequence[
 
 def _trim(connection: sqlite3.Connection, table: str, name: str, last: int | None, limit: int) -> None:
     """Now and then, delete all but the latest `limit` rows of a model."""
+    # Not after every row: the sub-query walks an index of up to 100,000 entries.
     if last and last % _TRIM_EVERY == 0:
         connection.execute(
             f"DELETE FROM {table} WHERE name = ?1 AND id <= "
