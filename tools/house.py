@@ -210,7 +210,7 @@ import numpy as np
 import everlearn
 
 rng = np.random.default_rng(0)
-X = rng.normal(size=(200, 3)) + 3 * rng.integers(2, size=(200, 1))
+X = rng.normal(size=(300, 3)) + 9 * rng.integers(2, size=(300, 1))
 chains = []
 
 def watch(frame, event, _):

@@ -75,9 +75,9 @@ class VariationalPPCA:
         m, tau, K = len(self.K) - 1, self.precision(), (1.0 if self.rows else lam) * self.K
         seen = ~np.isnan(x)
         n, M = seen.sum(), self.M[seen]
-        ybar, S = latent_posterior(x, self.M, K, tau, m)
-        v = 1 + np.trace((S + np.outer(ybar, ybar)) @ np.linalg.inv(K))
-        C = M[:, :m] @ M[:, :m].T + v / tau * np.eye(n)
+        # Cov[x] = E[Theta y y' Theta'] less the mean's square, + noise, with E[y y'] = I over the latent entries.
+        second = sum(np.outer(M[:, j], M[:, j]) + np.eye(n) * np.linalg.inv(tau * K)[j, j] for j in range(m + 1))
+        C = second - np.outer(M[:, m], M[:, m]) + np.eye(n) / tau
         e = x[seen] - M[:, m]
         q, log_det = e @ np.linalg.inv(C) @ e, np.linalg.slogdet(2 * np.pi * C)[1]
         if self.tau:

@@ -10,21 +10,27 @@ import numpy as np
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import schedule
+from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
+from everlearn.mixture.kernels import density as kernels
+from everlearn.mixture.kernels.density import BACKGROUND_ROWS, Scorer
+from everlearn.mixture.kernels.rows import learn_rows
 from everlearn.mixture.learn import (
     Progress,
     finish,
     opened,
     rows_seen,
-    update,
+    task_of,
     with_own_components,
     with_pending_sampled,
     working_model,
 )
-from everlearn.mixture.state import Array, Fading, Frame, Model, Reservoir, Settings, State
+from everlearn.mixture.state import Array, Fading, Frame, Info, Model, Reservoir, Settings, State
 
-# The broad Gaussian behind the components counts for half a row, and has four times the covariance of all rows.
-BACKGROUND_ROWS, BACKGROUND_SPREAD = 0.5, 4.0
+# The broad Gaussian behind the components has four times the covariance of all rows.
+BACKGROUND_SPREAD = 4.0
+# From this many columns on, matrix products score rows faster than one row after the other.
+MANY_COLUMNS = 65
 
 
 @dataclass
@@ -38,6 +44,8 @@ class Look:
     fading: Fading
     references: dict[bytes, Any] = field(default_factory=dict)  # of p-values, by the pattern of gaps
     cache: dict[str, Any] = field(default_factory=dict)
+    task: Any = None  # of the row kernel
+    scorer: Any = None  # of the kernel that scores rows
 
 
 @dataclass
@@ -57,7 +65,9 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if schedule.has_grown(n, asked.last, interval) or state.searched > look.looked:
         asked.look = None
         return
-    update(look.model, look.frame, X, weights, settings)
+    if look.task is None:
+        look.task = task_of(look.model, look.frame, settings)
+    learn_rows(X, weights, look.task, Info(np.empty(len(X)), np.empty(len(X))))
     look.cache.clear()
 
 
@@ -127,8 +137,20 @@ def _in_units(mixture: Mixture, look: Look) -> Mixture:
 
 def log_density(look: Look, X: Array) -> Array:
     """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
-    mixture = whole_mixture(look)
-    return mixtures.log_density(X, mixture, look.cache["whitening"])
+    if X.shape[1] >= MANY_COLUMNS:
+        return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
+    if look.scorer is None:
+        model, answers = look.model, copied(look.model.components)
+        answers.size[0] = 0
+        look.scorer = kernels.unpack(
+            Scorer(model.components, answers, model.shape, model.world.background, look.frame)
+        )
+    out = np.empty(len(X))
+    if kernels.log_densities(X, look.scorer, out):
+        gaps = np.flatnonzero(np.isnan(X).any(axis=1))
+        mixture = whole_mixture(look)
+        out[gaps] = mixtures.log_density(X[gaps], mixture, look.cache["whitening"])
+    return out
 
 
 def responsibilities(look: Look, X: Array) -> Array:

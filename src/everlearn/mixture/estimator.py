@@ -376,7 +376,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         left_out = None if weights is None else weights == 0.0
         if weights is None:
             weights = _ONES[:n] if n <= len(_ONES) else np.ones(n)
-        if np.isnan(X[:, 0]).any():
+        # A single row is looked at by Python: NumPy's ways cost as much as learning it.
+        if math.isnan(X[0, 0]) if n == 1 else np.isnan(X[:, 0]).any():
             empty = np.isnan(X).all(axis=1)
             left_out = empty if left_out is None else left_out | empty
         if left_out is None or not left_out.any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import reconsider
 from everlearn.mixture.keep.world import frame_of_rows
 from everlearn.mixture.kernels import rows as kernels
+from everlearn.mixture.kernels.rows import Task
 from everlearn.mixture.state import (
     Array,
-    Background,
     Frame,
     Info,
     Model,
     Pending,
     Reservoir,
     Settings,
-    Shape,
     State,
 )
 
@@ -31,12 +30,13 @@ from everlearn.mixture.state import (
 PACE = ((0.5, 2e-4), (0.75, 8e-4), (1.0, 5e-3))
 
 
-class Prior(NamedTuple):
-    """What the row kernel needs besides the components."""
+class Prepared(NamedTuple):
+    """A task that has been unpacked for the kernel, and what it was made of: it is used again while that is the same."""
 
-    shape: Shape
-    background: Background
-    frame: Frame
+    model: Model
+    reservoir: Reservoir | None
+    until: int  # rows up to this one go to the model without a thought of searches
+    task: Any
 
 
 @dataclass
@@ -46,6 +46,7 @@ class Progress:
     working: Model | None = None
     search: Generator[None, None, Model] | None = None
     found: Model | None = None
+    prepared: Prepared | None = None
 
 
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
@@ -85,19 +86,23 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
     learning the rows since. Until then a working copy learns them. So the model depends on the order of the rows only,
     not on how they are packed into batches.
     """
-    due = next_search(state, settings)
-    info = Info(np.empty(len(X)), np.empty(len(X)))
+    n, at = len(X), 0
+    info = Info(np.empty(n), np.empty(n))
+    ready = progress.prepared
     # The way of most rows of a long stream: no search is due.
-    if state.model is not None and state.n + len(X) <= due and state.pending.size == 0 and state.n < due:
-        progress.working = state.model
-        update(state.model, state.frame, X, weights, settings, info, state.reservoir)
-        return state._replace(n=state.n + len(X)), info
-    at = 0
-    while at < len(X):
+    if (
+        ready is not None
+        and state.n + n <= ready.until
+        and ready.model is state.model
+        and ready.reservoir is state.reservoir
+    ):
+        kernels.learn_rows(X, weights, ready.task, info)
+        return state._replace(n=state.n + n), info
+    while at < n:
         due = next_search(state, settings)
         waits = state.model is None or state.n == due
         end = due + schedule.lag(due, settings.fading.interval) if waits else due
-        stop = min(len(X), at + end - rows_seen(state))
+        stop = min(n, at + end - rows_seen(state))
         part = slice(at, stop)
         some = Info(*(values[part] for values in info))
         if waits:
@@ -109,7 +114,9 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         else:
             assert state.model is not None
             progress.working = state.model
-            update(state.model, state.frame, X[part], weights[part], settings, some, state.reservoir)
+            task = task_of(state.model, state.frame, settings, state.reservoir)
+            progress.prepared = Prepared(state.model, state.reservoir, due, task)
+            kernels.learn_rows(X[part], weights[part], task, some)
             state = state._replace(n=state.n + stop - at)
         at = stop
     return state, info
@@ -141,11 +148,15 @@ def update(
     reservoir: Reservoir | None = None,
 ) -> None:
     """Learn rows by the components of a model, in place, and offer them to the reservoir, if there is one."""
-    assert frame is not None
     info = Info(np.empty(len(X)), np.empty(len(X))) if info is None else info
-    reservoir = empty_reservoir(0, X.shape[1]) if reservoir is None else reservoir
-    prior = Prior(model.shape, model.world.background, frame)
-    kernels.learn_rows(X, weights, model.components, prior, reservoir, settings, info)
+    kernels.learn_rows(X, weights, task_of(model, frame, settings, reservoir), info)
+
+
+def task_of(model: Model, frame: Frame | None, settings: Settings, reservoir: Reservoir | None = None) -> Any:
+    """The work of the row kernel on a model, unpacked once for many calls."""
+    assert frame is not None
+    reservoir = empty_reservoir(0, len(frame.centre)) if reservoir is None else reservoir
+    return kernels.unpack(Task(model.components, model.shape, model.world.background, frame, reservoir, settings))
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -178,7 +189,10 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
-        update(working, state.frame, X, weights, settings, info)
+        ready = progress.prepared
+        if ready is None or ready.model is not working:
+            ready = progress.prepared = Prepared(working, None, 0, task_of(working, state.frame, settings))
+        kernels.learn_rows(X, weights, ready.task, info)
     else:
         info.log_density[:], info.distance[:] = np.nan, np.nan
     end = pending.size + len(X)

@@ -1,10 +1,14 @@
 """Learning rows one by one with frozen factors, and the priority sample of rows."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.missing import fill_row
+from everlearn.mixture.state import Background, Components, Frame, Reservoir, Settings, Shape
 
 # A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
@@ -13,6 +17,23 @@ SMALL = 1e-5
 # A component this many nats below the best takes no part.
 NEGLIGIBLE = 30.0
 LOG_HALF, LOG_TWO = np.log(0.5), np.log(2.0)
+
+
+class Task(NamedTuple):
+    """What rows are learned by."""
+
+    components: Components
+    shape: Shape
+    background: Background
+    frame: Frame
+    reservoir: Reservoir
+    rule: Settings
+
+
+@kernel
+def unpack(task):
+    """A handle on a task, for as many calls of `learn_rows` as there will be."""
+    return Handle(task)
 
 
 @kernel
@@ -126,19 +147,21 @@ def create(K, weight, x, components, shape):
 
 
 @kernel
-def learn_rows(X, weights, components, prior, reservoir, rule, out):
-    """Learn rows of the data in their order and offer them to the reservoir, all in place.
+def learn_rows(X, weights, handle, out):
+    """Learn rows of the data in their order and offer them to the reservoir, all in place; `handle` is of a `Task`.
 
     The posterior probabilities of a row come from factors that are frozen until their component has grown by a share
     `rule.growth`: a row costs O(K D^2 / 2), and O(D^3) only 10 ln(n) times a component. A row beyond the
     threshold of all components opens one; where there is no room, the broad Gaussian of all rows takes its
     share, so that an outlier does not spoil the nearest component.
     """
-    shape, background, frame = prior
-    c, K, D = components, components.size[0], X.shape[1]
+    c, shape, background, frame, reservoir, rule = handle.content
+    K, D = c.size[0], X.shape[1]
     room = c.mass.shape[0]
-    x, e = np.empty(D), np.empty(D)
-    joint, filled, rest = np.empty(room + 1), np.empty((room, D)), np.zeros((room, D, D))
+    x, e, joint = np.empty(D), np.empty(D), np.empty(room + 1)
+    # Room for what is expected in the gaps; in many columns it is large.
+    fillable = room if np.isnan(np.sum(X)) else 1
+    filled, rest = np.empty((fillable, D)), np.zeros((fillable, D, D))
     total = c.total[0]
     best = 0
     for t in range(X.shape[0]):
@@ -196,7 +219,7 @@ def learn_rows(X, weights, components, prior, reservoir, rule, out):
         for k in range(K):
             r = w * joint[k] / s
             if r > SMALL * w:
-                add_to(k, r, filled[k] if gaps else x, rest[k], gaps, c)
+                add_to(k, r, filled[k] if gaps else x, rest[k if gaps else 0], gaps, c)
                 if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
                     refresh(k, c, shape)
     c.size[0] = K

@@ -145,16 +145,6 @@ def times(A, v, out):
 
 
 @kernel
-def quadratic(v, A):
-    """v'A v."""
-    total = 0.0
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            total += v[i] * A[i, j] * v[j]
-    return total
-
-
-@kernel
 def trace_of_product(A, B):
     """tr(A B) for symmetric A and B."""
     total = 0.0
@@ -231,12 +221,17 @@ def whiten(A, g, m):
 def log_predictive(row, tau, shape, m, K_inv, lam, plan):
     """Log density of a row: N(mu, M M' + (v/tau) I) with v = 1 + E[y'(lam K)^-1 y], the loadings' own uncertainty.
 
-    With tau ~ Ga(shape, .) the Gaussian becomes a Student distribution; `shape` 0 stands for a known tau. Returns also
+    The expectation is over the prior of y, v = 1 + tr((lam K)^-1), so that the covariance is that of the exact
+    predictive distribution and the density integrates to one: the weights of a bank are products of it. With
+    tau ~ Ga(shape, .) the Gaussian becomes a Student distribution; `shape` 0 stands for a known tau. Returns also
     tau |x - mu|^2.
     """
     A, MM, g = plan.T, plan.MM, plan.row
     p = A.shape[0]
-    t = tau / (1.0 + (trace_of_product(plan.S, K_inv) + quadratic(plan.ybar, K_inv)) / lam)
+    v = 1.0
+    for j in range(p):
+        v += K_inv[j, j] / lam
+    t = tau / v
     d2 = row.xx
     for j in range(m, p):
         d2 += MM[j, j] - 2.0 * plan.Mx[j]

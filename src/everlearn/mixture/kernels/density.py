@@ -1,0 +1,72 @@
+"""Log-densities of rows under components that go on learning."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.linalg.compile import kernel
+from everlearn.linalg.handle import Handle
+from everlearn.mixture.kernels.rows import NEGLIGIBLE, background_joint, limited, refresh, squared_distance
+from everlearn.mixture.state import Background, Components, Frame, Shape
+
+# The broad Gaussian behind the components counts for half a row.
+BACKGROUND_ROWS = 0.5
+
+
+class Scorer(NamedTuple):
+    """Components and their copy that is refreshed when asked."""
+
+    components: Components
+    answers: Components  # masses tell which of them are those of `components` still
+    shape: Shape
+    background: Background
+    frame: Frame
+
+
+@kernel
+def unpack(scorer):
+    """A handle on a scorer, for as many questions as there will be."""
+    return Handle(scorer)
+
+
+@kernel
+def renew(components, answers, shape):
+    """Refresh copies of the components that have learned since the last time: few, if questions come often."""
+    c, a = components, answers
+    for k in range(c.size[0]):
+        if k >= a.size[0] or a.mass[k] != c.mass[k]:
+            a.mass[k], a.counts[k], a.fresh[k] = c.mass[k], c.counts[k], c.fresh[k]
+            a.means[k], a.shift[k], a.scatter[k] = c.means[k], c.shift[k], c.scatter[k]
+            refresh(k, a, shape)
+    a.size[0], a.total[0] = c.size[0], c.total[0]
+
+
+@kernel
+def log_densities(X, handle, out):
+    """Log-density of each row into `out`, NaN where it has gaps; returns how many have."""
+    components, answers, shape, background, frame = handle.content
+    renew(components, answers, shape)
+    K, D = answers.size[0], X.shape[1]
+    x, e, joint = np.empty(D), np.empty(D), np.empty(K)
+    constant = np.log(np.sum(answers.mass[:K]) + BACKGROUND_ROWS) + np.sum(frame.log_scale)
+    gaps = 0
+    for t in range(X.shape[0]):
+        for i in range(D):
+            x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
+        if np.isnan(np.sum(x)):
+            out[t] = np.nan
+            gaps += 1
+            continue
+        behind = background_joint(x, background, e)
+        top = behind
+        for k in range(K):
+            limit = 2.0 * (answers.heights[k] - top + NEGLIGIBLE)
+            d2 = squared_distance(answers.factors[k], answers.means[k], x, e, limit) if limit > 0.0 else 0.0
+            joint[k] = answers.heights[k] - 0.5 * d2 if limit > 0.0 else -np.inf
+            top = max(top, joint[k])
+        s = np.exp(behind - top)
+        for k in range(K):
+            v = joint[k] - top
+            s += np.exp(v) if v > -NEGLIGIBLE else 0.0
+        out[t] = top + np.log(s) - constant
+    return gaps
