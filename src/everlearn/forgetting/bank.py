@@ -161,6 +161,7 @@ def step(
     for bit, slot in ((rules.LEARN, a), (rules.LEARN_PREVIOUS, 1 - a)):
         if actions & bit:
             _learn(state, models[slot], slot, x, hooks, factors[slot], weight)
+    # Memory of the slot that lost is given back at once.
     if not state.trial_rows[0]:
         models[1 - a].clear()
     slot, k = best_member(state)

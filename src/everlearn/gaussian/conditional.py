@@ -118,6 +118,7 @@ def _condition(mixture: Mixture, given: Indices, values: Array, target: Indices)
     model = regression(covariances, given, target)
     share = posterior_weights(log_joint_of_complete(values, on_given, model.whitening), weights)
     shifted = np.empty((len(values), len(weights), len(target)))
+    # Chunks of rows keep the deviations, rows x components x columns, in cache.
     for span in spans(len(values), CHUNK // mixture.means.size):
         E = values[span] - on_given.means[:, None, :]
         shifted[span] = (E @ model.gain.transpose(0, 2, 1)).transpose(1, 0, 2) + means[:, target]
@@ -248,6 +249,7 @@ def _invert_cdf(q: float, weights: Array, means: Array, scale: Array) -> Array:
     low, high = np.nanmin(ends, axis=1), np.nanmax(ends, axis=1)
     y, step = 0.5 * (low + high), high - low
     resolution = 4.0 * np.finfo(float).eps
+    # A root is found to the last bit of its value or of the narrowest component, whichever is coarser.
     floor = resolution * np.where(w > 0.0, scale, np.inf).min(axis=1)
     rows = np.flatnonzero(step > 0.0)
     for _ in range(_MAX_STEPS):

@@ -121,6 +121,7 @@ def prior_counted_once(counts: Array, covariances: Array, priors: Array, labels:
     copies = (total - once) / counts[:, None]
     lowered = covariances - (copies if covariances.ndim == 2 else copies[:, :, None] * np.eye(copies.shape[1]))
     merged = np.flatnonzero(np.any(copies > 0.0, axis=1))
+    # With forgetting, a component may hold less than its priors add up to; then nothing is taken off.
     kept = merged[~holds(lowered[merged], 0.5 * once[merged] / counts[merged, None])]
     lowered[kept] = covariances[kept]
     return lowered

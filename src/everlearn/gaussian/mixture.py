@@ -117,6 +117,7 @@ def sample(mixture: Mixture, n: int, rng: np.random.Generator) -> tuple[Array, N
 def patterns(X: Array) -> Iterator[tuple[Indices, Indices]]:
     """Groups of rows with the same gaps: the columns that they observe, and the rows."""
     missing = np.isnan(X)
+    # One bit a cell: patterns are compared as short byte strings.
     packed = np.ascontiguousarray(np.packbits(missing, axis=1))
     keys = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
     _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)

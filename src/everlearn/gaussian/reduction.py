@@ -138,6 +138,7 @@ def hierarchy(mixture: Mixture) -> Hierarchy:
     _, _, history = _merge_greedily(*f, _column_scale(f.covariances), stop)
     linkage = np.empty((K - 1, 4))
     names, sizes = np.arange(K), np.ones(K)
+    # SciPy numbers the cluster of merge t as K + t.
     for t, (i, j) in enumerate(zip(history.first, history.second, strict=True)):
         sizes[i] += sizes[j]
         linkage[t] = min(names[i], names[j]), max(names[i], names[j]), history.cost[: t + 1].sum(), sizes[i]
@@ -173,6 +174,7 @@ def refine(mixture: Mixture, reduced: Mixture, labels: Indices | None = None, *,
     distances = [_distance(f, divergences)]
     for _ in range(max_sweeps):
         labels = _reseed_empty(f.weights, divergences, divergences.argmin(axis=1))
+        # No assignment changed: refitting would give the same components again.
         if np.array_equal(labels, old):
             break
         g = _refit(f, labels, len(g.weights))

@@ -224,6 +224,7 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         rows = self._check_X(X)
         internal = to_internal(rows, fitted.inverse_scale, LIMIT)
         filled, variance = ask.fill_with_variance(fitted.model, internal)
+        # Observed values come back bit for bit: they do not pass through the scale.
         filled = np.where(np.isnan(rows), filled * fitted.scale, rows)
         return (filled, np.sqrt(variance) * fitted.scale) if return_std else filled
 

@@ -256,6 +256,7 @@ class OnlinePPCA(PPCABase):
         """Mask of the rows before which a class ended."""
         ends = np.zeros(n_rows, dtype=np.bool_)
         if y is not None:
+            # The first label of a batch is compared with the last one of the batch before.
             ends[0] = self._label_ is not None and bool(y[0] != self._label_)
             ends[1:] = y[1:] != y[:-1]
             self._label_ = y[-1].item() if isinstance(y[-1], np.generic) else y[-1]
@@ -375,6 +376,7 @@ class OnlinePPCA(PPCABase):
         counts = [model._count() for model in models]
         parts = [model._part() for model in models]
         self._set_state(merge(parts, counts if trust is None else trust, self.n_components, method), k=sum(counts))
+        # What the parts were held to is not comparable; the merged model is held to itself.
         if any(model._state_ is not None and model._state_.reference.is_active[0] for model in models):
             self._take_reference()
 

@@ -127,6 +127,7 @@ def of_factor(mu: Array, V: Array, noise: float, q: int) -> PPCA:
     U, singular, _ = np.linalg.svd(V, full_matrices=False)
     spread = np.zeros(max(q, len(singular)))
     spread[: len(singular)] = singular**2
+    # The mean of the discarded eigenvalues, over all d - q directions that are left.
     rest = float(spread[q:].sum()) / max(d - q, 1) + noise
     sigma2 = max(rest, noise_floor(float(spread.sum()) / d + noise, mu))
     W = np.zeros((d, q))
@@ -145,6 +146,7 @@ def fit_rows(X: Array, q: int) -> PPCA:
     if seen.all():
         model = maximum_likelihood(X, kept)
     else:
+        # Columns without any value start at zero.
         mean = np.where(seen, X, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
         model = maximum_likelihood(np.where(seen, X, mean), kept)
         for _ in range(EM_ROUNDS):
@@ -161,6 +163,7 @@ def em_step(model: PPCA, X: Array) -> PPCA:
     sums = kernels.Sums(np.zeros(d), np.zeros(q), np.zeros((d, q)), np.zeros((q, q)))
     S0 = kernels.sum_rows(X, factor(model), sums) / n
     y, z = sums.y / n, sums.z / n
+    # Centred second moments: EM for the mean and the loadings at once.
     S1, S2 = sums.S1 / n - np.outer(y, z), sums.S2 / n - np.outer(z, z)
     W: Array = np.ascontiguousarray(np.linalg.solve(S2, S1.T).T)
     mu = model.mu + y - W @ z

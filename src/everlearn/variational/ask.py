@@ -28,6 +28,7 @@ def posterior(state: State) -> Posterior:
     m = len(K) - 1
     M = state.K_inv[slot, k] @ state.B[slot, k]
     N = float(K[m, m])
+    # Counts of columns are kept only from the first gap on; before, every row saw every column.
     seen = state.seen[slot, k] if state.gappy[0] else np.full(len(state.origin), N)
     a, b = float(state.a[slot, k, 0]), float(state.b[slot, k, 0])
     return Posterior(np.ascontiguousarray(M[:m].T), K[:m, :m].copy(), state.origin + M[m], N, a, b, seen.copy())

@@ -25,6 +25,7 @@ def merge(parts: list[Posterior], shares: Array, K0: float = K0) -> Posterior:
     # Every part of share w brings w copies of the prior; all but one are taken off.
     once = (float(np.sum(shares)) - 1.0) * K0 * np.eye(m)
     trust = np.array([part.seen / part.N for part in parts])
+    # A column that no part has seen: all are equally ignorant of it.
     trust[:, trust.sum(axis=0) <= 0.0] = 1.0
     precision = np.einsum("lc,lij->cij", trust, np.array([part.K for part in parts])) - once
     pull = sum(t[:, None] * (part.M @ part.K) for t, part in zip(trust, parts, strict=True))

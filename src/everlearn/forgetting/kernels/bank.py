@@ -131,12 +131,14 @@ def decide(bank, scores, background):
     if bank.hold_rows[0] == 0 and value + LOG_STAY < background + LOG_CHANGE:
         bank.active[0] = 1 - a
         bank.trial_rows[0] = TRIAL_ROWS
+        # A restarted bank is surprised by nearly every row: no test until it knows a few.
         bank.hold_rows[0] = HOLD_ROWS + 1
         bank.suspect_row[0] = bank.n_rows[0] - 1
         inlier, outlier = value + LOG_INLIER, background + LOG_OUTLIER
         bank.log_odds[0] = prior_log_odds(bank, inlier, outlier, background)
         for j in range(len(log_prior)):
             bank.log_weights[1 - a, j] = log_prior[j]
+        # The previous bank does not learn a row that it takes for an outlier.
         if inlier < outlier:
             return LEARN | CHANGE
         reweigh(bank.log_weights[a], log_prior, scores[a])

@@ -80,6 +80,7 @@ def proximal_mean(beta, state):
     m, mu, mu_ref, F = state.m, state.mu, state.reference.mu, state.reference.F_mu
     s = state.sigma2[0]
     for i in range(m.shape[0]):
+        # Curvature of -Q in mu_i is 1/s and that of the constraint beta F_i: the minimiser is their weighted mean.
         w = s * beta * F[i]
         mu[i] = m[i] + w / (1.0 + w) * (mu_ref[i] - m[i])
     total = 0.0
@@ -116,6 +117,7 @@ def proximal_rows(weight, state, scratch):
     A, column, unit = scratch.T, scratch.column, scratch.row.v
     d, q = W.shape
     for i in range(d):
+        # Scale to a unit diagonal; the floor only guards statistics of zero.
         for j in range(q):
             unit[j] = 1.0 / np.sqrt(max(S2[j, j] + weight * F[i, j], 1.0 / STRONGEST))
         for j in range(q):
@@ -151,6 +153,7 @@ def proximal_noise(A, d, beta, state):
             high = v
         last = v
         v += value / (d + strength * v * (3.0 * v - 2.0 * s_ref))
+        # Newton's step left the bracket, which holds exactly one root: halve it instead.
         if not low < v < high:
             v = 0.5 * (low + high)
         if abs(v - last) <= 4e-16 * v:
@@ -177,6 +180,7 @@ def proximal_step(beta, expanded, state, scratch):
 @kernel
 def paper_weight(weight, clip, info):
     """beta/F as printed, or at most one; counts those above it."""
+    # Above one the step passes its reference, and the distance grows from row to row.
     if weight > 1.0:
         info.overshot[0] += 1
         if clip:

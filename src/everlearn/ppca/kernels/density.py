@@ -86,6 +86,7 @@ def gram_of_observed(x, model, row):
         source, target = W[i], W_seen[i]
         for j in range(W.shape[1]):
             target[j] = seen * source[j]
+    # A masked copy and one matrix product are faster than a loop over the observed rows of W.
     np.dot(W_seen.T, W_seen, M)
     for j in range(M.shape[0]):
         M[j, j] += model.sigma2
@@ -99,6 +100,7 @@ def latent(x, model, row):
     observed cells and ln|M_o|.
     """
     observed = centre(x, model.mu, row.y)
+    # Gaps are zero in y, so that the product over all columns is that over the observed ones.
     np.dot(row.y, model.W, row.v)
     if observed == x.shape[0]:
         np.dot(model.M_inv, row.v, row.z)

@@ -99,6 +99,7 @@ def accumulate(x, observed, blend, model, sums, row):
     d, q = model.W.shape
     M_inv = model.M_inv
     if observed < d:
+        # A gap enters with its expectation; what is uncertain about it is added at the end.
         fill_gaps(x, model.W, row)
         M_inv = row.M_gaps
     square = 0.0
@@ -137,6 +138,8 @@ def expect(x, gain, centred, state, row):
     m, mu = state.m, state.mu
     model = FactoredPPCA(m if centred else mu, state.W, state.sigma2[0], state.M_inv, 0.0)
     observed, _ = latent(x, model, row)
+    # About the mean as it will be, a deviation shrinks by 1 - gain on each side of the update (Welford).
+    # Statistics about the old mean would cancel where the mean is far from zero.
     blend = Blend(1.0 - gain, gain, 1.0 - gain if centred else 1.0)
     share = accumulate(x, observed, blend, model, state, row)
     state.S0[0] = (1.0 - gain) * state.S0[0] + gain * share
@@ -163,6 +166,7 @@ def expand_loadings(state, scratch):
     length of an axis by no more than the share of the noise in its variance (Liu, Rubin and Wu, 1998).
     """
     S2 = state.S2
+    # S2 is overwritten by its factor and then set to I: in the new latent variable nothing of it is left.
     inverse_factor(S2, scratch.P)
     np.dot(state.S1, scratch.P, state.W)
     copy_matrix(state.W, state.S1)
@@ -217,6 +221,7 @@ def restart_axis(j, s, state, scratch):
         for k in range(q):
             y[i] -= W[i, k] * z[k]
         square += y[i] * y[i]
+    # A residual within the noise says nothing about a direction.
     if square <= s:
         return
     size = np.sqrt(RESTART * s / square)
@@ -232,8 +237,10 @@ def finish_row(s, state, settings, scratch, info):
     W, M_inv, T = state.W, state.M_inv, scratch.T
     if not s > 0.0:
         info.not_positive[0] += 1
+    # Without a floor, data on a plane would take the noise to zero and M to a singular matrix.
     s = max(s, least_noise(state.S0[0] / W.shape[0], state.m))
     if settings.centred:
+        # One axis a row: two restarted from the same residual would be parallel.
         for j in range(W.shape[1]):
             if T[j, j] < COLLAPSED * s:
                 restart_axis(j, s, state, scratch)
@@ -290,12 +297,14 @@ def learn_rows(X, class_ends, state, settings, info):
     for t in range(X.shape[0]):
         x = X[t]
         observed = count_observed(x)
+        # The end of a class is honoured before a row without values, too; policies look at rows that say something.
         info.taken[t] = class_ends[t] or (observed > 0 and is_due(x, observed, state, settings, row))
         if info.taken[t]:
             take_reference(model_of(state), settings.body, state.reference, scratch.A)
         if observed == 0:
             continue
         state.k[0] += 1
+        # Rare after the first rows, and a pass over all columns: so it is counted instead.
         if state.n_unseen[0] > 0:
             start_columns(x, state)
         gain = settings.gain_scale * state.k[0] ** -settings.gain_exponent

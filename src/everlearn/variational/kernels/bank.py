@@ -130,6 +130,7 @@ def score_slot(row, slot, state, settings, scores, stack):
             scores.distance[slot, j], scores.tau[slot, j] = scores.distance[slot, 0], scores.tau[slot, 0]
             continue
         lam = 1.0 if burn_in else scores.factor[slot, j]
+        # The noise changes more slowly than the axes, and a short horizon has too few rows to estimate it.
         rho = 1.0 - 1.0 / max(NOISE_MEMORY, n_eff)
         scores.log_density[slot, j], scores.distance[slot, j], scores.tau[slot, j] = evaluate(
             row, member_at(state, slot, j), lam, rho, settings, state.rounding[0], plan_at(stack, slot, j)
@@ -149,6 +150,7 @@ def learn_slot(row, slot, state, scores, stack, successors):
             bank.n_eff[slot, j] = lam * bank.n_eff[slot, j] + 1.0
             if state.learned[0] % EXPANSION == 0:
                 expand(member, plan.T)
+    # Copies are taken after the best member has learned the row.
     for j in range(J):
         if successors[j]:
             copy_member(member_at(state, slot, k), member_at(state, slot, j))
@@ -176,6 +178,7 @@ def restart(slot, k, new, state, scores, column):
         for d in range(m):
             K[c, d] *= lam
         K[c, c] += (1.0 - lam) * K0
+    # The old mean is a guess of where the new rows lie: it keeps one sample of weight.
     worth = min(MEAN_SAMPLES, N)
     for i in range(B.shape[1]):
         B[m, i] *= worth / N
@@ -250,6 +253,7 @@ def learn_burn_in(values, slot, state, settings, scores, plan):
     copy_vector(values, state.rows[slot, state.burn_in[slot]])
     state.burn_in[slot] += 1
     count = state.burn_in[slot]
+    # Enough rows to fix mean and axes by themselves: the old model is dropped from the prior.
     if count == p + 2:
         for c in range(p):
             for i in range(n):
@@ -317,6 +321,7 @@ def decide_row(n_o, state, settings, scores, column):
     bank = state.bank
     old, trusted = bank.active[0], trusted_slot(bank)
     k = best(bank.log_weights[trusted])
+    # Judged by the bank that was trusted last: a restarted one has no opinion yet.
     unknown = background(scores.distance[trusted, k], scores.tau[trusted, k], n_o, len(state.origin), settings)
     k = best(bank.log_weights[old])
     actions = decide(bank, scores.log_density, unknown)
@@ -350,6 +355,7 @@ def learn_rows(X, state, settings, info):
                 if slot == bank.active[0] or bank.trial_rows[0] > 0:
                     score_slot(row, slot, state, settings, scores, stack)
             actions = decide_row(n_o, state, settings, scores, column) if adaptive else LEARN
+        # Otherwise `decide` has counted the row.
         if n_o == 0 or not adaptive:
             bank.n_rows[0] += 1
         for slot in range(slots):
@@ -362,6 +368,7 @@ def learn_rows(X, state, settings, info):
         if actions > 0:
             lam = 0.0 if actions & CHANGE else scores.factor[slot, k]
         info.forgetting[t], info.horizon[t] = lam, bank.horizons[k]
+        # By the row number and not by the batch, so that any split gives the same bits.
         if bank.n_rows[0] % REFRESH == 0:
             move_origin(state)
 

@@ -120,6 +120,7 @@ def commit_with_gaps(row, member, seen, lam, plan):
     E = np.empty((len(columns), p))
     for k in range(len(columns)):
         i = columns[k]
+        # Corrections are computed before B changes and added after it.
         filled[i] = change_column(filled[i], B[:, i], gains[k], lam, member.K_inv, plan, E[k])
     change_loadings(B, lam, filled, plan)
     for k in range(len(columns)):
@@ -132,6 +133,7 @@ def commit_with_gaps(row, member, seen, lam, plan):
 def commit(row, member, seen, lam, gappy, plan):
     """Carry out a plan in place, and bring the latent axes back to mean zero and unit second moment."""
     m = member.B.shape[0] - 1
+    # The axes are changed in the same pass over B that adds the row, which is what a row costs.
     new_axes(plan, m)
     if gappy:
         commit_with_gaps(row, member, seen, lam, plan)

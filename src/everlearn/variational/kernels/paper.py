@@ -53,6 +53,7 @@ def weaken(state, lam, settings, past, plan):
         past.K[i, i] += rest
         for j in range(n):
             past.B[i, j] = lam * state.B[i, j] + rest * settings.M0[i, j]
+    # Without a prior mean B B' only scales, which saves the O(n m^2).
     if settings.has_mean:
         gram(past.B, past.C)
     copy_matrix(past.K, past.K_inv)
@@ -122,6 +123,7 @@ def posterior_mean(row, state, settings, past, plan):
     top = heights.max()
     total, mean = math.exp(heights[CELLS] - top), math.exp(heights[CELLS] - CELLS * CELL - top)
     for c in range(CELLS):
+        # The integrand is smooth over a cell: both ends far below the top mean that all of it is.
         if max(heights[c], heights[c + 1]) < top - NEGLIGIBLE:
             continue
         for k in range(len(NODES)):

@@ -172,6 +172,7 @@ def observe(row, B, C, K_inv, lam, plan):
         u[c] *= lam
         for d in range(p):
             C_o[c, d] = C[c, d]
+            # Few gaps: take their columns off C rather than sum the observed ones.
             for i in row.gaps:
                 C_o[c, d] -= B[c, i] * B[d, i]
     sandwich(K_inv, C_o, plan.T, plan.MM)
@@ -191,6 +192,7 @@ def latent(tau, n_o, m, K_inv, lam, plan):
         for j in range(m, p):
             column[i] -= tau * MM[i, j] + spread * K_inv[i, j]
     log_det = -invert_spd(S, plan.row)
+    # The constant entry is known: it has no variance and the value one.
     for i in range(m, p):
         S[i, i] = 0.0
     times(S, column, plan.ybar)
@@ -302,6 +304,7 @@ def misfit(row, B, plan):
     for i in range(p):
         r2 += ybar[i] * (Mr[i] - 2.0 * plan.Mx[i])
         Mr[i] = plan.Mx[i] - Mr[i]
+    # A difference of large numbers; a pass over the row is O(np), so only where it is needed.
     if r2 < CANCELLED * row.xx:
         r2 = residual(row, B, plan.K_inv_y, plan.fit)
     times(S, Mr, z)
@@ -363,6 +366,7 @@ def evaluate(row, member, lam, rho, settings, rounding, plan):
     if learned:
         a = rho * a + (1.0 - rho) * settings.a0 + 0.5 * n_o
         b = rho * b + (1.0 - rho) * settings.b0 + 0.5 * misfit(row, member.B, plan)
+        # An exact fit of a few rows would take the noise to zero, from which it does not come back.
         b = max(b, a * noise_floor(plan.MM, m, n, rounding))
     plan.a[0], plan.b[0] = a, b
     return score, distance, tau

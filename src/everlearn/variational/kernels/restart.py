@@ -49,6 +49,7 @@ def replay(rows, origin, prior, member, tau, rounding, plan):
         precision = tau if tau > 0.0 else member.a[0] / member.b[0]
         copy_matrix(prior.B, B_new)
         copy_matrix(prior.K, plan.K)
+        # The loadings and the mean use up np degrees of freedom of the noise.
         squares, cells = 0.0, -n * p
         for r in range(len(rows)):
             row = read_row(rows[r], origin, x)
@@ -103,6 +104,7 @@ def expand(member, L):
             value = (K[c, d] - K[c, m] * K[d, m] / N) / N
             for e in range(d):
                 value -= L[c, e] * L[d, e]
+            # The floor keeps an axis that explains nothing from dividing by zero.
             L[c, d] = value / L[d, d] if d < c else math.sqrt(max(value, 1e-12))
         L[c, m] = K[c, m] / N
     for c in range(m):
