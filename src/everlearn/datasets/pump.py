@@ -103,7 +103,8 @@ def pump_stream(*, seed: int = 0) -> PumpStream:
     faults = _apply_faults(X, rng)
     written = np.ones(_SECONDS, dtype=bool)
     written[_MISSING[0] : _MISSING[1]] = False
-    return PumpStream(START.timestamp() + np.flatnonzero(written), X[written], faults)
+    times = START.timestamp() + np.flatnonzero(written).astype(np.float64)
+    return PumpStream(times, X[written], faults)
 
 
 def write_csv(stream: PumpStream, path: str | os.PathLike[str]) -> None:
