@@ -16,12 +16,13 @@ from mixture_sequential import PlainMixture
 from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 
-from everlearn.figmn import learn as incremental
-from everlearn.figmn import strategy as runs
-from everlearn.figmn.blocks import Rows
+from everlearn.figmn import cost_model
+from everlearn.figmn import learn as learning
 from everlearn.figmn.cost_model import Method
+from everlearn.figmn.keep import make_room
+from everlearn.figmn.kernels.rows import FULL
+from everlearn.figmn.state import Rows, Settings, State, novelty_thresholds
 from everlearn.linalg.backend import HOST
-from everlearn.linalg.backend_float32 import SINGLE
 
 TURNS = 4
 # Seconds before each turn, in which the waiting threads of the last one's BLAS come to rest.
@@ -51,15 +52,15 @@ class Problem:
         for i, factor in enumerate(np.linalg.cholesky(shapes)):
             drawn = self.kind[labels] == i
             self.X[drawn] += rng.normal(size=(drawn.sum(), D)) @ factor.T
-        self.settings = incremental.Settings(
-            np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, 0.0
+        self.settings = Settings(
+            np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, 0.0, np.zeros(D)
         )  # nothing is novel: K stays
 
     def state(self):
         (K, D), inverses = self.means.shape, np.linalg.inv(self.shapes)
         log_dets = np.linalg.slogdet(self.shapes)[1]
         symmetric = 0.5 * (inverses + np.swapaxes(inverses, 1, 2))
-        return incremental.MixtureState(
+        return State(
             self.means.copy(), symmetric[self.kind], log_dets[self.kind], np.full(K, 20.0 * D), np.ones(K), K, 0, 0
         )
 
@@ -69,14 +70,14 @@ def row_by_row(state, X, weights, settings):
     rows = Rows(X, weights, np.empty(n), np.empty(n))
     after = 0
     while after < n:
-        state, (after, status, _) = runs.learn_singly(state, rows, after, n, settings, settings.thresholds)
-        if status == runs.kernels.FULL:
-            state = incremental.make_room(state, settings)
+        state, (after, status, _) = learning.learn_one_by_one(state, rows, after, n, False, settings)
+        if status == FULL:
+            state = make_room(state, settings)
     return state, rows
 
 
 class Ours:
-    """Learns the same rows again and again, as `incremental.learn` chooses to."""
+    """Learns the same rows again and again, as `figmn.learn` chooses to."""
 
     def __init__(self, problem, n, X=None, device=HOST):
         self.state, self.n = problem.state(), n
@@ -85,7 +86,7 @@ class Ours:
         self.arguments = X[:n], problem.weights[:n], problem.settings, device
 
     def __call__(self):
-        self.state, _ = incremental.learn(self.state, *self.arguments, gaps=self.gaps)
+        self.state, _ = learning.learn(self.state, *self.arguments, gaps=self.gaps)
 
 
 class RowByRow:
@@ -153,14 +154,13 @@ class Product:
 def headlines(quick, best):
     """The table of large mixtures; `best` takes our times by problem."""
     lines = [
-        "| | ours, µs a row | way | share of GEMM rate | float32 | row by row | plain NumPy | EM iteration |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | ours, µs a row | way | share of GEMM rate | row by row | plain NumPy | EM iteration |",
+        "|---|---|---|---|---|---|---|",
     ]
     for D, K, n, n_rows, n_plain, n_em in HEADLINES[: 2 if quick else None]:
         problem, large = Problem(D, K, n, FAR), K * D > 3000
         contenders = {
             "ours": Ours(problem, n),
-            "single": Ours(problem, n, device=SINGLE),
             "rows": RowByRow(problem, n_rows),
             "em": Iteration(problem, n_em),
             "plain": Plain(problem, n_plain),
@@ -168,9 +168,9 @@ def headlines(quick, best):
         }
         t = in_turns(contenders, turns=2 if large else 2 * TURNS, warm_up=not large)
         share = (2 * K + 1) * D * D / 1e6 * t["product"] / t["ours"]
-        times = [f"{t[name] / t['ours']:.2g}" for name in ("single", "rows", "plain", "em")]
+        times = [f"{t[name] / t['ours']:.2g}" for name in ("rows", "plain", "em")]
         best.setdefault((D, K), []).append(t["ours"])
-        method = runs.choose(D, K).value
+        method = cost_model.choose(D, K).value
         lines.append(f"| D={D} K={K} | {t['ours']:.1f} | {method} | {share:.0%} | " + " | ".join(times) + " |")
     return lines
 
@@ -222,10 +222,10 @@ def gaps():
 
 
 def in_one_way(method, problem):
-    chosen = runs.choose
-    runs.choose = lambda D, K, *args, **kwargs: method
-    state, info = incremental.learn(problem.state(), problem.X, problem.weights, problem.settings)
-    runs.choose = chosen
+    chosen = cost_model.choose
+    cost_model.choose = lambda D, K, *args, **kwargs: method
+    state, info = learning.learn(problem.state(), problem.X, problem.weights, problem.settings)
+    cost_model.choose = chosen
     return state, info
 
 
@@ -242,7 +242,7 @@ def deviations():
         problem = Problem(D, K, n, spread)
         if changes:
             min_age, min_count = changes["prune"]
-            thresholds = incremental.novelty_thresholds(changes["beta"], D)
+            thresholds = novelty_thresholds(changes["beta"], D)
             problem.settings = problem.settings._replace(
                 thresholds=thresholds, min_age=min_age, min_count=min_count, max_components=100
             )

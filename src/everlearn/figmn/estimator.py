@@ -362,6 +362,8 @@ class FIGMN(Density, StreamEstimator):
             return rows, None, None
         given = np.asarray(sample_weight)
         left_out = given == 0 if given.dtype.kind in "fiub" else np.zeros(given.shape, dtype=bool)
+        if first and left_out.all():
+            raise InputError("sample_weight is zero for every row: there is nothing to start from. Give a row weight.")
         weights = check_weights(np.where(left_out, 1, given) if left_out.any() else sample_weight, len(rows))
         return rows, None, np.where(left_out, 0.0, weights)
 
