@@ -31,7 +31,7 @@ PACE = ((0.5, 2e-4), (0.75, 8e-4), (1.0, 5e-3))
 
 
 class Prepared(NamedTuple):
-    """A task that has been unpacked for the kernel, and what it was made of: it is used again while that is the same."""
+    """A task that has been unpacked for the kernel, and what it was made of: while that stays, it is used again."""
 
     model: Model
     reservoir: Reservoir | None

@@ -26,8 +26,11 @@ def search_rows(D: int) -> int:
 
 
 def has_grown(n: int, since: int, interval: int) -> bool:
-    """Whether so many rows have come since row `since` that a question is worth a search of its own."""
-    return n >= ASK_AGAIN * since or n - since >= max(interval // 4, 1)
+    """Whether so many rows have come since row `since` that a question is worth a search of its own.
+
+    A single row more never is, so that who asks after every row does not pay for a search each time.
+    """
+    return since == 0 or (n - since > 1 and (n >= ASK_AGAIN * since or n - since >= interval // 4))
 
 
 def lag(due: int, interval: int) -> int:
