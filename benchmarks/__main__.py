@@ -36,6 +36,7 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS = {
     "agents": Benchmark("agents.py", ("agents", *SHARED)),
+    "calls": Benchmark("calls.py", ("figmn", *MIXTURE)),
     "fleet": Benchmark("fleet.py", MIXTURE),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
     "gpu": Benchmark("gpu.py", ("figmn", *SHARED), needs="torch with a CUDA device", one_thread=False),
