@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
 from everlearn.mixture.state import Array, Shape, World
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.mixture.keep.evidence import ALPHA, Fit, entropies, evidence, weights_normaliser
-from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import Moments, Rows
 from everlearn.mixture.state import Array, Shape, World
 

@@ -14,7 +14,7 @@ from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.schedule import search_rows
 from everlearn.mixture.keep.search import choose_fine, polish, problem_of, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
-from everlearn.mixture.kernels import em as em_kernels
+from everlearn.mixture.kernels import fitting as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels
 from everlearn.mixture.kernels.covariance import covariance_factor, covariances_of
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows

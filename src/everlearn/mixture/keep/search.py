@@ -14,7 +14,7 @@ import numpy as np
 from everlearn.mixture.keep import moves
 from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, price
 from everlearn.mixture.keep.world import ridge_of
-from everlearn.mixture.kernels import em as kernels
+from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import Moments, Rows
 from everlearn.mixture.kernels.rows import background_of
 from everlearn.mixture.state import Array, Settings, Shape, World
@@ -116,7 +116,8 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
 
 def _spans(rows: Rows, K: int) -> list[tuple[int, int]]:
     m, D = rows.Z.shape
-    step = max(32, SLICE // (K * (D * D // 2 + 8)))
+    # Matrix products of many columns need more rows to be fast.
+    step = max(32 if D < kernels.MANY_COLUMNS else 256, SLICE // (K * (D * D // 2 + 8)))
     return [(start, min(start + step, m)) for start in range(0, m, step)]
 
 
@@ -316,7 +317,8 @@ def _search_fixed(problem: Problem, start: Array | None, tau: float) -> Slices:
     """Best fit with exactly the number of components asked for: from `start`, and from three sets of seeds."""
     K = min(problem.settings.fixed, len(problem.rows.Z))
     starts = [start] if start is not None and start.shape[1] == K else []
-    starts += [_seeded(problem, K) for _ in range(3)]
+    # One component has one start.
+    starts = [np.ones((len(problem.rows.Z), 1))] if K == 1 else starts + [_seeded(problem, K) for _ in range(3)]
     best = None
     for R in starts:
         moments = kernels.moments_of(problem.rows, R)
