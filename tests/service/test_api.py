@@ -142,7 +142,7 @@ def test_pictures_of_chosen_axes_and_of_a_density(taught):
     ("kind", "parameters"),
     [
         ("IncrementalGaussianMixture", {"forgetting": "adaptive", "max_components": 10}),
-        ("IncrementalGaussianMixture", {"covariance": "diag", "prune": [100, 3]}),
+        ("IncrementalGaussianMixture", {"n_components": 3}),
         ("OnlinePPCA", {"n_components": 2}),
         ("VariationalPPCA", {"n_components": 2}),
     ],

@@ -1,6 +1,6 @@
 """Models whose files are kept in `golden/`, and the script that writes them.
 
-Run `python tests/persistence/golden_models.py` to add files that are not there; `--all` writes every file again, which
+Run `python tests/golden_models.py` to add files that are not there; `--all` writes every file again, which
 is right only before a release: files of a released version must load for good.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 import everlearn
 from everlearn import FIGMN
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parent / "persistence" / "golden"
 N_ROWS, N_ASKED = 120, 5
 
 
