@@ -1,0 +1,1 @@
+"""Compiled parts of the anomaly detector: arrays and NamedTuples in and out."""

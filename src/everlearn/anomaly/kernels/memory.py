@@ -1,0 +1,126 @@
+"""The latest values of a statistic: their ranks, and a generalised Pareto tail beyond them."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel
+
+LEAST = 20  # values below which there is no p-value
+TAIL_SHARE = 0.1  # of the values are used for the tail
+# The shape is shrunk to that of an exponential tail as if so many excesses had been seen with shape 0: the sampling
+# error of a shape from 200 excesses moves a p-value of 1e-4 by a factor of three.
+SHAPE_PRIOR = 200.0
+
+
+@inner
+def place(ordered, size, value):
+    """How many of the first `size` ascending values are below `value`."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def remember(memory, i, value):
+    """Put a value of statistic i in the place of the oldest one, in place; refit the tail when a twentieth is new."""
+    ring, ordered = memory.ring[i], memory.ordered[i]
+    M, size, slot = ring.shape[0], memory.size[i], memory.head[i]
+    if size == M:
+        # Move the values between the old place and the new one by one step: no sort is needed.
+        a = place(ordered, M, ring[slot])
+        b = place(ordered, M, value)
+        if b > a:
+            for k in range(a, b - 1):
+                ordered[k] = ordered[k + 1]
+            ordered[b - 1] = value
+        else:
+            for k in range(a, b, -1):
+                ordered[k] = ordered[k - 1]
+            ordered[b] = value
+    else:
+        b = place(ordered, size, value)
+        for k in range(size, b, -1):
+            ordered[k] = ordered[k - 1]
+        ordered[b] = value
+        memory.size[i] = size + 1
+    ring[slot] = value
+    memory.head[i] = (slot + 1) % M
+    memory.since[i] += 1
+    if memory.since[i] * 20 >= memory.size[i]:
+        fit_tail(memory, i)
+        memory.since[i] = 0
+
+
+@inner
+def shape_of_ratio(ratio):
+    """Shape of the generalised Pareto law whose 90 % and 50 % quantiles have this ratio, by bisection."""
+    low, high = -0.5, 1.5
+    for _ in range(30):
+        xi = 0.5 * (low + high)
+        near = np.log(10.0) / np.log(2.0) if abs(xi) < 1e-6 else (10.0**xi - 1.0) / (2.0**xi - 1.0)
+        if near < ratio:
+            low = xi
+        else:
+            high = xi
+    return 0.5 * (low + high)
+
+
+@kernel
+def fit_tail(memory, i):
+    """Generalised Pareto law of the excess over the top tenth, from all but the largest tenth of the excesses.
+
+    The largest are left out because they may be anomalies, or may be missing because they were held back: the scale is
+    that of an exponential law under type II censoring, (sum of the r smallest + (k - r) times the r-th) / r. The
+    sampling error of the scale makes the predictive law heavier: its shape is larger by 1 / (independent excesses).
+    """
+    ordered, m = memory.ordered[i], memory.size[i]
+    if m < LEAST:
+        return
+    k = max(10, int(TAIL_SHARE * m))
+    u, r = ordered[m - k - 1], k - k // 10
+    largest, half = ordered[m - k + r - 1] - u, ordered[m - k + k // 2 - 1] - u
+    total = (k - r) * largest
+    for j in range(r):
+        total += ordered[m - k + j] - u
+    independent = max(memory.independent[i] * k, 1.0)
+    shape = shape_of_ratio(largest / half) if half > 0.0 else 0.0
+    shape = min(max(shape * independent / (independent + SHAPE_PRIOR), 0.0), 0.9)
+    # The median excess is that of the law: scale = half * shape / (2^shape - 1). It is mixed with the censored mean.
+    scale = total / r if shape < 1e-6 else total / r * (1.0 - shape)
+    # Ties can leave no excess at all; the spread of the bulk then sets the least scale.
+    spread = u - ordered[m // 2]
+    memory.threshold[i], memory.share[i] = u, np.log((k + 0.5) / (m + 1.0))
+    memory.scale[i], memory.shape[i] = max(scale, 1e-2 * spread, 1e-9), shape + 1.0 / independent
+
+
+@inner
+def tail_log_p(y, scale, shape):
+    """Log of the probability that an excess is larger than y."""
+    if abs(shape) < 1e-6:
+        return -y / scale
+    return -np.log1p(shape * y / scale) / shape
+
+
+@inner
+def log_p_value(memory, i, value):
+    """Log of the share of values of statistic i that are at least `value`, by rank or by the tail; NaN while few."""
+    m = memory.size[i]
+    if m < LEAST or np.isnan(value):
+        return np.nan
+    if value > memory.threshold[i]:
+        return memory.share[i] + tail_log_p(value - memory.threshold[i], memory.scale[i], memory.shape[i])
+    ordered = memory.ordered[i]
+    below = place(ordered, m, value)
+    upto = below
+    while upto < m and ordered[upto] == value:
+        upto += 1
+    rank = 0.5 * (below + upto)
+    if upto == below and 0 < below < m:
+        # Between two values the rank is interpolated, so that different scores keep different p-values.
+        gap = ordered[below] - ordered[below - 1]
+        rank += (value - ordered[below - 1]) / gap - 0.5
+    return min(np.log((m - rank + 0.5) / (m + 1.0)), 0.0)

@@ -1,0 +1,224 @@
+"""Departures of a row from its own past: prediction errors, levels, drifts, activity, repeated values."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel
+
+CLIP = 3.0  # standard deviations beyond which a residual adds no more to a drift
+TRUSTED = 4.0  # standard deviations by which a value may depart from its prediction and still enter the history
+SLOWEST = 2e-4  # least rate of the running moments: they follow the stream over 5,000 rows
+FLOOR = 1e-3  # of squared residuals, so that a constant column has a logarithm
+SETTLED = 20  # rows before residuals have a scale
+
+
+@kernel
+def predict(past, season, clock, scratch):
+    """Regressors of each column and the prediction of its next value, into the scratch."""
+    D, L = past.mean.shape[0], past.history.shape[0]
+    phase = clock.rows[0] % clock.period[0] if clock.period[0] > 0 else 0
+    for j in range(D):
+        row = scratch.regressors[j]
+        row[0] = 1.0
+        for lag in range(L):
+            row[1 + lag] = past.history[lag, j]
+        row[1 + L] = past.slow[j]
+        row[2 + L] = season.profile[phase, j] if clock.period[0] > 0 and season.visits[phase] > 0.0 else 0.0
+        total = 0.0
+        for i in range(row.shape[0]):
+            total += row[i] * past.coefficients[j, i]
+        scratch.predicted[j] = total
+
+
+@kernel
+def residuals(x, past, scratch):
+    """Errors of the prediction: of each column by itself, and given the errors of the others; returns e' P e.
+
+    The conditional residual of column j is (P e)_j / sqrt(P_jj): its exact z-value given all other columns.
+    """
+    D = x.shape[0]
+    e, own, joint = scratch.error, scratch.own, scratch.joint_residual
+    for j in range(D):
+        u = np.arcsinh((x[j] - past.units.centre[j]) / past.units.scale[j])
+        e[j] = 0.0 if np.isnan(u) else u - scratch.predicted[j]
+        own[j] = e[j] / np.sqrt(past.variance[j])
+        scratch.u[j] = u
+    total = 0.0
+    for j in range(D):
+        y, row = 0.0, past.precision[j]
+        for i in range(D):
+            y += row[i] * e[i]
+        joint[j] = y / np.sqrt(row[j])
+        total += y * e[j]
+    for j in range(D):
+        # What departs too far enters the history only in part, so that one outlier does not spoil the next prediction.
+        limit = TRUSTED * np.sqrt(past.variance[j])
+        scratch.trusted[j] = scratch.predicted[j] + min(max(e[j], -limit), limit)
+        if np.isnan(scratch.u[j]):
+            own[j] = 0.0
+            joint[j] = 0.0
+    return total
+
+
+@inner
+def rate_of(tau, rows):
+    """Rate of an exponential mean over tau rows that starts as a plain mean."""
+    return max(1.0 / (rows + 1.0), 1.0 / tau)
+
+
+@kernel
+def next_means(past, clock, time_scales, scratch):
+    """The exponential means as they will be with this row, into the scratch."""
+    for k in range(time_scales.shape[0]):
+        b = rate_of(time_scales[k], clock.predicted[0])
+        for j in range(past.mean.shape[0]):
+            clipped = min(max(scratch.joint_residual[j], -CLIP), CLIP)
+            own, joint = min(scratch.own[j] ** 2, 100.0), min(scratch.joint_residual[j] ** 2, 100.0)
+            scratch.means[0, k, j] = past.level[k, j] + b * (scratch.trusted[j] - past.level[k, j])
+            scratch.means[1, k, j] = past.drift[k, j] + b * (clipped - past.drift[k, j])
+            scratch.means[2, k, j] = past.own[k, j] + b * (own - past.own[k, j])
+            scratch.means[3, k, j] = past.joint[k, j] + b * (joint - past.joint[k, j])
+
+
+@inner
+def largest_departure(values, moments, k, logs):
+    """Largest squared z-value of the columns' means at time scale k."""
+    worst = 0.0
+    for j in range(values.shape[1]):
+        v = np.log(values[k, j] + FLOOR) if logs else values[k, j]
+        z = v - moments[0, k, j]
+        worst = max(worst, z * z / max(moments[1, k, j], 1e-4))
+    return worst
+
+
+@inner
+def surprise_of_repeats(x, past):
+    """-log probability of the longest run of one value, by how often values were repeated before."""
+    worst = 0.0
+    for j in range(x.shape[0]):
+        if x[j] == past.last[j]:
+            counts = past.repeat_counts[j]
+            first = -np.log((counts[1] + 0.5) / (counts[0] + 1.0))
+            again = -np.log((counts[3] + 0.5) / (counts[2] + 1.0))
+            worst = max(worst, first + past.repeats[j] * again)
+    return worst
+
+
+@kernel
+def past_statistics(x, past, season, clock, time_scales, scratch):
+    """Statistics of a row against its own past, into scratch.statistics from the fifth on; nothing else is learned."""
+    predict(past, season, clock, scratch)
+    squared = residuals(x, past, scratch)
+    next_means(past, clock, time_scales, scratch)
+    out, T, at = scratch.statistics, time_scales.shape[0], 4
+    if clock.predicted[0] <= SETTLED:
+        out[at:] = np.nan
+        return
+    out[at] = squared
+    for k in range(T):
+        out[at + 1 + k] = largest_departure(scratch.means[0], past.level_moments, k, False)
+        out[at + 1 + T + k] = largest_departure(scratch.means[1], past.drift_moments, k, False)
+        out[at + 1 + 2 * T + k] = largest_departure(scratch.means[2], past.own_moments, k, True)
+        out[at + 1 + 3 * T + k] = largest_departure(scratch.means[3], past.joint_moments, k, True)
+    out[at + 1 + 4 * T] = surprise_of_repeats(x, past)
+
+
+@kernel
+def predictability(past, clock):
+    """How much better a column's own past predicts it than its mean does, 0 to 1; mean over the columns."""
+    D, total = past.mean.shape[0], 0.0
+    for j in range(D):
+        if past.deviation[j] > 1e-9:
+            gain = 1.0 - past.error[j] / past.deviation[j]
+            total += min(max((gain - 0.02) / 0.1, 0.0), 1.0) / D
+    return total * min(1.0, clock.predicted[0] / 100.0)
+
+
+@kernel
+def advance(x, past, season, clock, scratch):
+    """Move on by a row that may be strange: histories and exponential means, but nothing that defines what is usual."""
+    L = past.history.shape[0]
+    for lag in range(L - 1, 0, -1):
+        past.history[lag] = past.history[lag - 1]
+    past.level[:], past.drift[:] = scratch.means[0], scratch.means[1]
+    past.own[:], past.joint[:] = scratch.means[2], scratch.means[3]
+    for j in range(x.shape[0]):
+        past.history[0, j] = scratch.trusted[j]
+        past.slow[j] += 0.1 * (scratch.trusted[j] - past.slow[j])
+        if not np.isnan(x[j]):
+            past.repeats[j] = past.repeats[j] + 1 if x[j] == past.last[j] else 0
+            past.last[j] = x[j]
+
+
+@kernel
+def learn_usual(x, past, clock, scratch):
+    """Learn a row as usual, in place: regression, scales and running moments. To be called before `advance`."""
+    D, n = x.shape[0], clock.predicted[0]
+    rate = max(1.0 / (n + 1.0), SLOWEST)
+    e = scratch.error
+    for j in range(D):
+        if np.isnan(scratch.u[j]):
+            continue
+        away = scratch.u[j] - past.mean[j]
+        past.mean[j] += rate * away
+        past.deviation[j] += rate * (abs(away) - past.deviation[j])
+        past.error[j] += rate * (abs(e[j]) - past.error[j])
+        square = e[j] * e[j]
+        if n > SETTLED:
+            limit = 5.0 * np.sqrt(past.variance[j])
+            square = min(square, 4.0 * limit * limit)
+            e[j] = min(max(e[j], -limit), limit)
+        past.variance[j] = max(past.variance[j] + rate * (square - past.variance[j]), 1e-8)
+        least_squares_step(past.coefficients[j], past.inverse_gram[j], scratch.regressors[j], e[j], scratch.gain)
+        if x[j] == past.last[j]:
+            past.repeat_counts[j, 3 if past.repeats[j] > 0 else 1] += 1.0
+        past.repeat_counts[j, 2 if past.repeats[j] > 0 else 0] += 1.0
+    for i in range(D):
+        for j in range(D):
+            past.covariance[i, j] += rate * (e[i] * e[j] - past.covariance[i, j])
+    update_moments(past.level_moments, scratch.means[0], rate, False)
+    update_moments(past.drift_moments, scratch.means[1], rate, False)
+    update_moments(past.own_moments, scratch.means[2], rate, True)
+    update_moments(past.joint_moments, scratch.means[3], rate, True)
+
+
+@inner
+def least_squares_step(beta, Q, row, error, gain):
+    """One step of recursive least squares, in place: Q is the inverse of the ridge plus the sum of row row'."""
+    p, scale = row.shape[0], 1.0
+    for i in range(p):
+        total = 0.0
+        for k in range(p):
+            total += Q[i, k] * row[k]
+        gain[i] = total
+        scale += row[i] * total
+    for i in range(p):
+        beta[i] += gain[i] / scale * error
+        for k in range(i + 1):
+            Q[i, k] -= gain[i] * gain[k] / scale
+            Q[k, i] = Q[i, k]
+
+
+@inner
+def update_moments(moments, values, rate, logs):
+    """Running mean and variance of each of the means, in place."""
+    for k in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            v = np.log(values[k, j] + FLOOR) if logs else values[k, j]
+            away = v - moments[0, k, j]
+            moments[0, k, j] += rate * away
+            moments[1, k, j] = (1.0 - rate) * (moments[1, k, j] + rate * away * away)
+
+
+@kernel
+def refresh_precision(past, n, wide):
+    """Inverse of the residual covariance, shrunk to its diagonal by the number of rows; diagonal for wide rows."""
+    D = past.mean.shape[0]
+    if D > wide:
+        for i in range(D):
+            past.precision[i, i] = 1.0 / (past.covariance[i, i] + 1e-9)
+        return
+    keep = n / (n + D + 1.0)
+    shrunk = past.covariance * keep
+    for i in range(D):
+        shrunk[i, i] = past.covariance[i, i] * (1.0 + 1e-6) + 1e-9
+    past.precision[:] = np.linalg.inv(shrunk)

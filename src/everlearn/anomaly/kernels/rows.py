@@ -1,0 +1,207 @@
+"""Scoring rows and learning those that are usual, one after the other."""
+
+import numpy as np
+
+from everlearn.anomaly.kernels.density import surprisal
+from everlearn.anomaly.kernels.memory import log_p_value, remember
+from everlearn.anomaly.kernels.past import (
+    advance,
+    learn_usual,
+    past_statistics,
+    predictability,
+    refresh_precision,
+)
+from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
+from everlearn.anomaly.kernels.season import visit
+from everlearn.linalg.compile import inner, kernel
+
+WIDE = 100  # columns beyond which residual covariances are diagonal
+LEAK = 0.1  # how much a usual row takes off the pressure of those that are held back
+FAR = 3.0  # nats beyond the level of the guard from which a row is never learned as usual
+MOST_BUDGET = 3.0  # alarmed rows that may be learned one after the other
+
+
+@kernel
+def statistics_of(x, state, settings, scratch):
+    """All statistics of a row, into scratch.statistics; NaN for those that cannot be told."""
+    out = scratch.statistics
+    out[:] = np.nan
+    if state.clock.next_units[0] == 0:
+        return
+    out[0] = surprisal(x, state.density, scratch)
+    out[1] = column_rarity(x, state.sample)
+    if not np.isnan(out[1]):
+        out[2], out[3] = distances_to_mass(x, state.sample, scratch)
+    past_statistics(x, state.past, state.season, state.clock, settings.time_scales, scratch)
+
+
+@inner
+def combined_score(parts, gate, settings, sums):
+    """Log of a weighted mean of 1/p over the views: the harmonic mean of p-values, which cannot hide a small one.
+
+    Within a view the statistics are averaged in the same way. The weights of views in time follow the gate.
+    """
+    sums[:] = 0.0
+    for i in range(parts.shape[0]):
+        if parts[i] == parts[i]:
+            v = settings.views[i]
+            sums[v, 0] += np.exp(settings.sharpness * parts[i])
+            sums[v, 1] += 1.0
+    total, weight = 0.0, 0.0
+    for v in range(sums.shape[0]):
+        if sums[v, 1] > 0.0:
+            w = settings.weights[v, 0] + gate * (settings.weights[v, 1] - settings.weights[v, 0])
+            total += w * sums[v, 0] / sums[v, 1]
+            weight += w
+    return np.log(total / weight) / settings.sharpness if weight > 0.0 else np.nan
+
+
+@kernel
+def score_row(x, state, settings, scratch):
+    """Combined score of a row as the next of the stream; its parts go into the scratch."""
+    statistics_of(x, state, settings, scratch)
+    for i in range(scratch.parts.shape[0]):
+        part = -log_p_value(state.memory, i, scratch.statistics[i])
+        # Beyond 300 nats nothing is told apart, and exp would overflow.
+        scratch.parts[i] = 300.0 if part > 300.0 else part
+    gate = predictability(state.past, state.clock)
+    return combined_score(scratch.parts, gate, settings, scratch.sums)
+
+
+@kernel
+def ask_rows(X, state, settings, scratch, out):
+    """Score each row as if it were the next of the stream; nothing is learned."""
+    for t in range(len(X)):
+        out.score[t] = score_row(X[t], state, settings, scratch)
+        out.log_p[t] = log_p_value(state.combined, 0, out.score[t])
+        out.parts[t] = scratch.parts
+
+
+@inner
+def uniform(seed, number):
+    """A number in [0, 1) from a row's number (splitmix64): the same in any batch."""
+    z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@kernel
+def sample_row(x, sample, learned, seed):
+    """Offer a learned row to the uniform sample, in place (reservoir sampling)."""
+    S = sample.rows.shape[0]
+    slot = learned if learned < S else int(uniform(seed, learned) * (learned + 1))
+    if slot >= S:
+        return
+    sample.size[0] = max(sample.size[0], slot + 1)
+    sample.rows[slot] = x
+    for j in range(x.shape[0]):
+        sample.coordinates[slot, j] = np.arcsinh((x[j] - sample.units.centre[j]) / sample.units.scale[j])
+
+
+@kernel
+def learn_row(x, state, settings, scratch):
+    """Take a row as usual: sample, regression, moments, season, and the rows that the mixture will learn; in place."""
+    clock, pending = state.clock, state.pending
+    sample_row(x, state.sample, clock.learned[0], settings.seed)
+    if clock.next_units[0] > 0:
+        learn_usual(x, state.past, clock, scratch)
+        if clock.period[0] > 0:
+            visit(state.season, clock.rows[0] % clock.period[0], scratch.trusted)
+        clock.predicted[0] += 1
+        if clock.predicted[0] >= clock.next_inverse[0]:
+            refresh_precision(state.past, clock.predicted[0], WIDE)
+            clock.next_inverse[0] = clock.predicted[0] + max(1, min(clock.predicted[0] // 20, 50))
+    pending.rows[pending.size[0]] = x
+    pending.size[0] += 1
+    clock.learned[0] += 1
+
+
+@kernel
+def remember_row(statistics, state, settings):
+    """Remember the statistics of a usual row, slow ones every few rows only: what lasts says the same again."""
+    for i in range(statistics.shape[0]):
+        if statistics[i] == statistics[i] and state.clock.rows[0] % settings.strides[i] == 0:
+            remember(state.memory, i, statistics[i])
+
+
+@inner
+def is_held(log_p, state, settings):
+    """Whether a row is held back.
+
+    Rows just beyond the level, at the rate that usual rows have, are learned all the same: holding all of them back
+    would cut the tails of what is usual, so that more and more rows would seem strange.
+    """
+    guard, clock = state.guard, state.clock
+    guard.budget[0] = min(guard.budget[0] + 2.0 * settings.guard_level, MOST_BUDGET)
+    if settings.learning == 2 or not log_p < np.log(settings.guard_level):
+        return False
+    if guard.budget[0] >= 1.0 and log_p > np.log(settings.guard_level) - FAR:
+        guard.budget[0] -= 1.0
+        return False
+    return True
+
+
+@kernel
+def hold_row(x, state, scratch):
+    """Keep a suspicious row and its statistics, in the place of the oldest; in place."""
+    guard = state.guard
+    slot = guard.held[0] % guard.rows.shape[0]
+    guard.rows[slot], guard.statistics[slot] = x, scratch.statistics
+    guard.numbers[slot] = state.clock.rows[0]
+    guard.held[0] += 1
+    guard.pressure[0] += 1.0
+
+
+@kernel
+def learn_rows(X, state, settings, scratch, out):
+    """Score and learn rows until the mixture or the units are due, or held rows are a new normal; returns how many."""
+    clock, guard = state.clock, state.guard
+    due = min(clock.next_sample[0] - clock.learned[0], state.pending.rows.shape[0] - state.pending.size[0])
+    for t in range(len(X)):
+        x = X[t]
+        score = score_row(x, state, settings, scratch)
+        log_p = log_p_value(state.combined, 0, score)
+        out.score[t], out.log_p[t] = score, log_p
+        out.parts[t] = scratch.parts
+        observed = not np.isnan(x).all()
+        held = clock.learned[0] >= settings.grace and is_held(log_p, state, settings)
+        out.held[t] = held
+        if held:
+            hold_row(x, state, scratch)
+        elif observed:
+            learn_row(x, state, settings, scratch)
+            remember_row(scratch.statistics, state, settings)
+            if score == score:
+                remember(state.combined, 0, score)
+            guard.pressure[0] = max(guard.pressure[0] - LEAK, 0.0)
+            due -= 1
+        if clock.next_units[0] > 0:
+            advance(x, state.past, state.season, clock, scratch)
+        state.season.ring[clock.rows[0] % state.season.ring.shape[0]] = x
+        clock.rows[0] += 1
+        if due == 0 or guard.pressure[0] >= settings.patience or clock.rows[0] == clock.next_period[0]:
+            return t + 1
+    return len(X)
+
+
+@kernel
+def replay(X, state, settings, scratch):
+    """Let the past learn rows anew after a change of its units; in place."""
+    for t in range(len(X)):
+        past_statistics(X[t], state.past, state.season, state.clock, settings.time_scales, scratch)
+        learn_usual(X[t], state.past, state.clock, scratch)
+        advance(X[t], state.past, state.season, state.clock, scratch)
+        state.clock.predicted[0] += 1
+        if state.clock.predicted[0] >= state.clock.next_inverse[0]:
+            refresh_precision(state.past, state.clock.predicted[0], WIDE)
+            state.clock.next_inverse[0] = state.clock.predicted[0] + max(1, min(state.clock.predicted[0] // 20, 50))
+
+
+@kernel
+def remember_rows(statistics, state):
+    """Remember statistics of rows that were held back, in place; none is left out."""
+    for t in range(len(statistics)):
+        for i in range(statistics.shape[1]):
+            if statistics[t, i] == statistics[t, i]:
+                remember(state.memory, i, statistics[t, i])

@@ -1,0 +1,92 @@
+"""Rarity of a row against a uniform sample of the stream, at resolutions too coarse to follow a small group."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel
+
+NEAR = 0.3  # half width of a cell around a value, in units of the column's scale
+MASSES = (0.1, 0.3)  # shares of the sample to which the distance is taken
+
+
+@kernel
+def robust_units(ordered):
+    """Median and scale of ascending values: quartiles or 5 % quantiles, whichever says more."""
+    k = ordered.shape[0]
+    if k == 0:
+        return 0.0, 1.0
+    middle = ordered[k // 2]
+    quartiles = (ordered[(3 * k) // 4] - ordered[k // 4]) / 1.349
+    outer = (ordered[k - 1 - k // 20] - ordered[k // 20]) / 6.58
+    sd = np.sqrt(np.mean((ordered - np.mean(ordered)) ** 2))
+    scale = max(quartiles, outer)
+    if scale <= 1e-9 * sd:
+        scale = sd
+    if scale <= 1e-12 * abs(middle):
+        scale = max(1e-6 * abs(middle), 1e-12)
+    return middle, scale
+
+
+@kernel
+def refresh_sample(sample, size):
+    """Order the columns of the first `size` rows and take new units and coordinates from them, in place."""
+    D = sample.rows.shape[1]
+    for j in range(D):
+        column = np.sort(sample.rows[:size, j])
+        k = size
+        while k > 0 and np.isnan(column[k - 1]):
+            k -= 1
+        sample.ordered[j, :k] = column[:k]
+        sample.observed[j] = k
+        sample.units.centre[j], sample.units.scale[j] = robust_units(column[:k])
+        for i in range(size):
+            sample.coordinates[i, j] = np.arcsinh((sample.rows[i, j] - sample.units.centre[j]) / sample.units.scale[j])
+
+
+@inner
+def count_near(ordered, k, low, high):
+    """How many of the first k ascending values lie in [low, high]."""
+    a, b = np.searchsorted(ordered[:k], low), np.searchsorted(ordered[:k], high, side="right")
+    return b - a
+
+
+@kernel
+def column_rarity(x, sample):
+    """Sum over the columns of -log(share of the sample near the value); gaps count as the mean column."""
+    D, total, seen = x.shape[0], 0.0, 0
+    for j in range(D):
+        k = sample.observed[j]
+        if np.isnan(x[j]) or k == 0:
+            continue
+        scale, ordered = sample.units.scale[j], sample.ordered[j]
+        near = count_near(ordered, k, x[j] - NEAR * scale, x[j] + NEAR * scale)
+        total -= np.log((near + 0.5) / (k + 1.0))
+        if near == 0:
+            # Beyond the sample the distance still counts, slowly: otherwise all far values would be equal.
+            outside = max(ordered[0] - x[j], x[j] - ordered[k - 1], 0.0) / scale
+            total += np.log1p(outside)
+        seen += 1
+    return total * D / seen if seen else np.nan
+
+
+@kernel
+def distances_to_mass(x, sample, scratch):
+    """Root mean squared distance to the nearest 10 and 30 % of the sample (Chazal et al. 2011), in asinh units."""
+    D, size = x.shape[0], sample.size[0]
+    u, squares = scratch.u, scratch.squares
+    for j in range(D):
+        u[j] = np.arcsinh((x[j] - sample.units.centre[j]) / sample.units.scale[j])
+    for i in range(size):
+        total, seen, row = 0.0, 0, sample.coordinates[i]
+        for j in range(D):
+            e = u[j] - row[j]
+            if e == e:
+                total += e * e
+                seen += 1
+        squares[i] = total * D / seen if seen else 1e9
+    near, far = max(3, int(MASSES[0] * size)), max(3, int(MASSES[1] * size))
+    far = min(far, size)
+    near = min(near, far)
+    # The 30 % nearest in any order, then the 10 % nearest of these: no full sort.
+    smallest = np.partition(squares[:size], far - 1)[:far]
+    nearest = np.partition(smallest, near - 1)[:near]
+    return np.sqrt(nearest.mean()), np.sqrt(smallest.mean())

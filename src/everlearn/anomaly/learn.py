@@ -1,0 +1,186 @@
+"""Learning a stream: rows in kernels, and between them what is due: units, period, mixture, a new normal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from everlearn.anomaly import keep
+from everlearn.anomaly.kernels import rows as kernels
+from everlearn.anomaly.kernels.sample import refresh_sample
+from everlearn.anomaly.kernels.season import latest_rows, look_for_period, rebuild_profile
+from everlearn.anomaly.state import (
+    LAGS,
+    REGRESSORS,
+    STATISTICS,
+    TIME_SCALES,
+    VIEWS,
+    Clock,
+    Density,
+    Guard,
+    Info,
+    Memory,
+    Past,
+    Pending,
+    Sample,
+    Scratch,
+    Season,
+    Settings,
+    State,
+    Units,
+)
+from everlearn.typing import Array
+
+SAMPLE_ROWS = 400  # rows of the sample: 200 and 800 were no better on benchmarks/anomaly.py
+REMEMBERED, REMEMBERED_COMBINED = 2000, 8000
+RING = 2048  # rows in which a period is looked for
+FIRST_ROWS = 10  # rows before the columns have units
+UNITS_FIXED = 640  # row from which the units of the past stay
+MOST_PENDING = 200  # rows after which the mixture is refreshed at the latest
+
+
+def counter(value: int = 0) -> Any:
+    return np.full(1, value, np.int64)
+
+
+def init(D: int, settings: Settings) -> State:
+    """A state that has seen nothing."""
+    V, H = len(STATISTICS), int(settings.patience) if np.isfinite(settings.patience) else 1
+    return State(
+        Clock(*(counter() for _ in range(4)), counter(96), counter(), counter(FIRST_ROWS), counter()),
+        Sample(
+            np.full((SAMPLE_ROWS, D), np.nan), counter(), Units(np.zeros(D), np.ones(D)), np.zeros((SAMPLE_ROWS, D)),
+            np.zeros((D, SAMPLE_ROWS)), np.zeros(D, np.int64),
+        ),
+        no_density(D), init_past(Units(np.zeros(D), np.ones(D))),
+        Season(np.full((RING, D), np.nan), np.zeros((RING, D)), np.zeros(RING)),
+        init_memory(np.where(settings.strides > 1, 0.2, 1.0), REMEMBERED),
+        init_memory(np.ones(1), REMEMBERED_COMBINED),
+        Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.ones(1)),
+        Pending(np.zeros((MOST_PENDING, D)), counter()),
+    )  # fmt: skip
+
+
+def init_memory(independent: Array, M: int) -> Memory:
+    """A memory of statistics that holds nothing."""
+    V = len(independent)
+    integers = [np.zeros(V, np.int64) for _ in range(3)]
+    return Memory(np.zeros((V, M)), np.zeros((V, M)), *integers, independent, *(np.zeros(V) for _ in range(4)))
+
+
+def init_past(units: Units) -> Past:
+    """A past that has seen nothing, in the given units."""
+    D, T, p = len(units.centre), len(TIME_SCALES), REGRESSORS
+    columns = lambda: np.zeros(D)  # noqa: E731
+    return Past(
+        units, np.zeros((LAGS, D)), columns(), np.zeros((D, p)), np.tile(np.eye(p), (D, 1, 1)), columns(), columns(),
+        columns(), np.full(D, 1e-6), np.eye(D) * 1e-6, np.eye(D), *(np.zeros((T, D)) for _ in range(4)),
+        *(np.zeros((2, T, D)) for _ in range(4)), np.full(D, np.nan), np.zeros(D, np.int64), np.zeros((D, 4)),
+    )  # fmt: skip
+
+
+def no_density(D: int) -> Density:
+    """The density before there is a mixture."""
+    return Density(
+        np.zeros(D), np.ones(D), np.zeros(0), np.zeros((0, D)), np.zeros((0, D, D)), np.zeros((0, D, D)), np.zeros(0),
+        np.zeros(D),
+    )  # fmt: skip
+
+
+def scratch_for(state: State) -> Scratch:
+    """Room for one row's work."""
+    D, K, S = state.sample.rows.shape[1], max(1, len(state.density.heights)), len(state.sample.rows)
+    vectors = [np.zeros(D) for _ in range(5)]
+    V = len(STATISTICS)
+    return Scratch(
+        np.zeros(D), np.zeros(D), np.zeros(D), np.zeros(D, np.int64), np.zeros((D, D)), np.zeros(K), np.zeros(S),
+        np.zeros((D, REGRESSORS)), np.zeros(REGRESSORS), *vectors, np.zeros((4, len(TIME_SCALES), D)),
+        np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 2)),
+    )  # fmt: skip
+
+
+def no_info(n: int) -> Info:
+    return Info(np.full(n, np.nan), np.full(n, np.nan), np.full((n, len(STATISTICS)), np.nan), np.zeros(n, np.bool_))
+
+
+def learn(state: State, X: Array, settings: Settings, mixture: Any) -> tuple[State, Info, list[keep.Release]]:
+    """Score each row, then learn it or hold it back; arrays of the state and the mixture change in place."""
+    info, at, released = no_info(len(X)), 0, []
+    while at < len(X):
+        some = Info(*(values[at:] for values in info))
+        done = kernels.learn_rows(X[at:], state, settings, scratch_for(state), some)
+        at += done
+        state, release = keep_up(state, settings, mixture)
+        released += release
+    return state, info, released
+
+
+def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list[keep.Release]]:
+    """Do what is due after a row."""
+    clock, released = state.clock, []
+    if state.guard.pressure[0] >= settings.patience:
+        released.append(keep.release(state, settings, mixture))
+        state = refreshed(state, settings, mixture)
+    elif clock.learned[0] >= clock.next_sample[0] or state.pending.size[0] == MOST_PENDING:
+        state = refreshed(state, settings, mixture)
+    if clock.rows[0] == clock.next_period[0]:
+        clock.period[0] = look_for_period(state.season, state.past.units, clock.rows[0], clock.period[0])
+        clock.next_period[0] = int(1.6 * clock.next_period[0])
+    return state, released
+
+
+def refreshed(state: State, settings: Settings, mixture: Any) -> State:
+    """Let the mixture learn the pending rows, and take sample, units and density anew."""
+    clock, pending, sample = state.clock, state.pending, state.sample
+    if pending.size[0]:
+        mixture.partial_fit(pending.rows[: pending.size[0]].copy())
+        pending.size[0] = 0
+    refresh_sample(sample, sample.size[0])
+    state = with_units(state, settings)
+    clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
+    return state._replace(density=frozen(mixture, sample.units))
+
+
+def with_units(state: State, settings: Settings) -> State:
+    """Units of the past: taken at rows 10, 40, 160 and 640; the latest rows are then learned anew in them."""
+    clock = state.clock
+    if clock.learned[0] < clock.next_units[0] or clock.next_units[0] > UNITS_FIXED:
+        return state
+    units = Units(*(a.copy() for a in state.sample.units))
+    state = state._replace(past=init_past(units))
+    clock.predicted[0], clock.next_inverse[0] = 0, 0
+    clock.next_units[0] = max(4 * clock.next_units[0], 4 * FIRST_ROWS)
+    rows = clock.rows[0]
+    kept = min(rows, RING)
+    U = latest_rows(state.season, units, rows)
+    rebuild_profile(state.season, U, rows, clock.period[0])
+    latest = state.season.ring[(np.arange(rows - kept, rows)) % RING]
+    kernels.replay(latest, state, settings, scratch_for(state))
+    return state
+
+
+def frozen(mixture: Any, units: Units) -> Density:
+    """The mixture in standard units, with a broad Gaussian of half a row behind its components."""
+    D = len(units.centre)
+    try:
+        weights, means, covariances = mixture.weights_, mixture.means_, mixture.covariances_
+    except Exception:  # TODO narrow
+        return no_density(D)
+    means = (means - units.centre) / units.scale
+    covariances = covariances / (units.scale * units.scale[:, None])
+    overall = weights @ means
+    spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, means - overall, means - overall)
+    n = max(float(mixture.n_samples_seen_), 1.0)
+    weights = np.append(weights * n, 0.5) / (n + 0.5)
+    means = np.vstack([means, overall])
+    covariances = np.concatenate([covariances, 4.0 * spread[None]])
+    covariances[:, np.arange(D), np.arange(D)] *= 1.0 + 1e-9
+    covariances[:, np.arange(D), np.arange(D)] += 1e-12
+    L = np.linalg.cholesky(covariances)
+    factors = np.linalg.inv(L)
+    log_weights = np.log(np.maximum(weights, 1e-300))
+    log_det = 2.0 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
+    heights = log_weights - 0.5 * (D * np.log(2.0 * np.pi) + log_det)
+    entropies = 0.5 * np.log(2.0 * np.pi * np.e * np.maximum(np.diag(spread), 1e-12))
+    return Density(units.centre.copy(), units.scale.copy(), log_weights, means, covariances, factors, heights, entropies)
