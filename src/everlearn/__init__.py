@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from everlearn.version import __version__
 
 if TYPE_CHECKING:
+    from everlearn.anomaly.estimator import AnomalyDetector as AnomalyDetector
     from everlearn.base.merge import merge as merge
     from everlearn.figmn.estimator import FIGMN as FIGMN
     from everlearn.mixture.classifier import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from everlearn.variational.estimator import VariationalPPCA as VariationalPPCA
 
 _PUBLIC = {
+    "AnomalyDetector": "everlearn.anomaly.estimator",
     "FIGMN": "everlearn.figmn.estimator",
     "Every": "everlearn.ppca.keep",
     "IncrementalGaussianMixture": "everlearn.mixture.estimator",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TAGS = {
     # estimators
+    "anomaly_detector/1": "everlearn.anomaly.estimator:AnomalyDetector",
     "classifier/1": "everlearn.mixture.classifier:IncrementalGaussianMixtureClassifier",
     "classifier_joint/1": "everlearn.mixture.classifier_joint:JointClasses",
     "classifier_per_class/1": "everlearn.mixture.classifier_per_class:ClassMixtures",
@@ -19,6 +20,17 @@ TAGS = {
     "regressor/1": "everlearn.mixture.regressor:IncrementalGaussianMixtureRegressor",
     "variational_ppca/1": "everlearn.variational.estimator:VariationalPPCA",
     # their states, settings and parameters
+    "anomaly_clock/1": "everlearn.anomaly.state:Clock",
+    "anomaly_density/1": "everlearn.anomaly.state:Density",
+    "anomaly_guard/1": "everlearn.anomaly.state:Guard",
+    "anomaly_memory/1": "everlearn.anomaly.state:Memory",
+    "anomaly_past/1": "everlearn.anomaly.state:Past",
+    "anomaly_pending/1": "everlearn.anomaly.state:Pending",
+    "anomaly_sample/1": "everlearn.anomaly.state:Sample",
+    "anomaly_season/1": "everlearn.anomaly.state:Season",
+    "anomaly_state/1": "everlearn.anomaly.state:State",
+    "anomaly_units/1": "everlearn.anomaly.state:Units",
+    "anomaly_events/1": "everlearn.anomaly.estimator:EventLog",
     "blend/1": "everlearn.mixture.class_densities:Blend",
     "change_state/1": "everlearn.monitoring.kernels.page_hinkley:ChangeState",
     "column_scaling/1": "everlearn.base.scaling:Frame",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from everlearn.anomaly import keep
 from everlearn.anomaly.kernels import rows as kernels
@@ -34,6 +35,8 @@ from everlearn.typing import Array
 
 SAMPLE_ROWS = 400  # rows of the sample: 200 and 800 were no better on benchmarks/anomaly.py
 REMEMBERED, REMEMBERED_COMBINED = 2000, 8000
+# An exponential mean over tau rows has one independent value in 2 tau rows or more, and is remembered every 0.4 tau.
+SLOW_INDEPENDENT = 0.1
 RING = 2048  # rows in which a period is looked for
 FIRST_ROWS = 10  # rows before the columns have units
 UNITS_FIXED = 640  # row from which the units of the past stay
@@ -41,6 +44,7 @@ MOST_PENDING = 200  # rows after which the mixture is refreshed at the latest
 
 
 def counter(value: int = 0) -> Any:
+    """A number that kernels count up in place."""
     return np.full(1, value, np.int64)
 
 
@@ -50,14 +54,14 @@ def init(D: int, settings: Settings) -> State:
     return State(
         Clock(*(counter() for _ in range(4)), counter(96), counter(), counter(FIRST_ROWS), counter()),
         Sample(
-            np.full((SAMPLE_ROWS, D), np.nan), counter(), Units(np.zeros(D), np.ones(D)), np.zeros((SAMPLE_ROWS, D)),
+            np.full((SAMPLE_ROWS, D), np.nan), counter(), Units(np.zeros(D), np.ones(D)), np.zeros((D, SAMPLE_ROWS)),
             np.zeros((D, SAMPLE_ROWS)), np.zeros(D, np.int64),
         ),
         no_density(D), init_past(Units(np.zeros(D), np.ones(D))),
         Season(np.full((RING, D), np.nan), np.zeros((RING, D)), np.zeros(RING)),
-        init_memory(np.where(settings.strides > 1, 0.2, 1.0), REMEMBERED),
+        init_memory(np.where(settings.strides > 1, SLOW_INDEPENDENT, 1.0), REMEMBERED),
         init_memory(np.ones(1), REMEMBERED_COMBINED),
-        Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.ones(1)),
+        Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.array([1.0, 0.0])),
         Pending(np.zeros((MOST_PENDING, D)), counter()),
     )  # fmt: skip
 
@@ -84,7 +88,7 @@ def no_density(D: int) -> Density:
     """The density before there is a mixture."""
     return Density(
         np.zeros(D), np.ones(D), np.zeros(0), np.zeros((0, D)), np.zeros((0, D, D)), np.zeros((0, D, D)), np.zeros(0),
-        np.zeros(D),
+        np.zeros((0, D, D)), np.zeros(D),
     )  # fmt: skip
 
 
@@ -96,17 +100,21 @@ def scratch_for(state: State) -> Scratch:
     return Scratch(
         np.zeros(D), np.zeros(D), np.zeros(D), np.zeros(D, np.int64), np.zeros((D, D)), np.zeros(K), np.zeros(S),
         np.zeros((D, REGRESSORS)), np.zeros(REGRESSORS), *vectors, np.zeros((4, len(TIME_SCALES), D)),
-        np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 2)),
+        np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 2)), np.zeros(D),
     )  # fmt: skip
 
 
 def no_info(n: int) -> Info:
-    return Info(np.full(n, np.nan), np.full(n, np.nan), np.full((n, len(STATISTICS)), np.nan), np.zeros(n, np.bool_))
+    """Room for what is seen of n rows."""
+    parts = np.full((n, len(STATISTICS)), np.nan)
+    return Info(np.full(n, np.nan), np.full(n, np.nan), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
 
 
 def learn(state: State, X: Array, settings: Settings, mixture: Any) -> tuple[State, Info, list[keep.Release]]:
     """Score each row, then learn it or hold it back; arrays of the state and the mixture change in place."""
     info, at, released = no_info(len(X)), 0, []
+    # Kernels are compiled for arrays that can be written; a read-only one would be compiled for anew.
+    X = X if X.flags.writeable else X.copy()
     while at < len(X):
         some = Info(*(values[at:] for values in info))
         done = kernels.learn_rows(X[at:], state, settings, scratch_for(state), some)
@@ -138,7 +146,7 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
         pending.size[0] = 0
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
-    clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
+    clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 25, MOST_PENDING))
     return state._replace(density=frozen(mixture, sample.units))
 
 
@@ -161,26 +169,37 @@ def with_units(state: State, settings: Settings) -> State:
 
 
 def frozen(mixture: Any, units: Units) -> Density:
-    """The mixture in standard units, with a broad Gaussian of half a row behind its components."""
+    """The mixture in standard units, with a broad Gaussian of half a row behind its components.
+
+    The broad one keeps densities of far rows finite and their order that of one Gaussian; weight and width (four times
+    the covariance of all rows) are those of the mixture itself.
+    """
     D = len(units.centre)
     try:
         weights, means, covariances = mixture.weights_, mixture.means_, mixture.covariances_
-    except Exception:  # TODO narrow
+    except NotFittedError:
         return no_density(D)
     means = (means - units.centre) / units.scale
-    covariances = covariances / (units.scale * units.scale[:, None])
+    covariances = covariances / units.scale / units.scale[:, None]
     overall = weights @ means
-    spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, means - overall, means - overall)
+    away = means - overall
+    spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, away, away)
     n = max(float(mixture.n_samples_seen_), 1.0)
     weights = np.append(weights * n, 0.5) / (n + 0.5)
-    means = np.vstack([means, overall])
-    covariances = np.concatenate([covariances, 4.0 * spread[None]])
-    covariances[:, np.arange(D), np.arange(D)] *= 1.0 + 1e-9
-    covariances[:, np.arange(D), np.arange(D)] += 1e-12
+    means, covariances = np.vstack([means, overall]), np.concatenate([covariances, 4.0 * spread[None]])
+    return _factorised(units, weights, means, covariances, np.diag(spread))
+
+
+def _factorised(units: Units, weights: Array, means: Array, covariances: Array, variances: Array) -> Density:
+    D, every = means.shape[1], np.arange(means.shape[1])
+    # A column that hardly varies has variances near zero in units of the whole column; 1e-9 of it is noise of rounding.
+    covariances[:, every, every] += 1e-9 * np.maximum(variances, 1e-3)
     L = np.linalg.cholesky(covariances)
     factors = np.linalg.inv(L)
     log_weights = np.log(np.maximum(weights, 1e-300))
     log_det = 2.0 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
-    heights = log_weights - 0.5 * (D * np.log(2.0 * np.pi) + log_det)
-    entropies = 0.5 * np.log(2.0 * np.pi * np.e * np.maximum(np.diag(spread), 1e-12))
-    return Density(units.centre.copy(), units.scale.copy(), log_weights, means, covariances, factors, heights, entropies)
+    return Density(
+        units.centre.copy(), units.scale.copy(), log_weights, means, covariances, factors,
+        log_weights - 0.5 * (D * np.log(2.0 * np.pi) + log_det), np.einsum("kij,kil->kjl", factors, factors),
+        0.5 * np.log(2.0 * np.pi * np.e * np.maximum(variances, 1e-12)),
+    )  # fmt: skip

@@ -22,14 +22,14 @@ TIME_SCALES = (5.0, 20.0, 80.0)
 """Rows over which levels, drifts and activity are averaged: benchmarks/anomaly.py compares them."""
 REGRESSORS = LAGS + 3  # a constant, the lags, a slow mean, the seasonal profile
 
-VIEWS = ("density", "rarity", "surprise", "level", "activity")
+VIEWS = ("density", "columns", "neighbours", "surprise", "level", "activity")
 """What a row can be strange in; each view holds one or more statistics."""
 
 STATISTICS = {
     "density": "density",
-    "columns": "rarity",
-    "neighbours": "rarity",
-    "group": "rarity",
+    "columns": "columns",
+    "neighbours": "neighbours",
+    "group": "neighbours",
     "surprise": "surprise",
     **{f"level_{int(tau)}": "level" for tau in TIME_SCALES},
     **{f"drift_{int(tau)}": "level" for tau in TIME_SCALES},
@@ -53,13 +53,13 @@ class Sample(NamedTuple):
     rows: Array  # (S, D), in the units of the data
     size: Integers  # (1,)
     units: Units
-    coordinates: Array  # (S, D), asinh units
+    coordinates: Array  # (D, S), asinh units; 0 for a gap
     ordered: Array  # (D, S), the observed values of each column in ascending order
     observed: Integers  # (D,), how many values of each column are observed
 
 
 class Density(NamedTuple):
-    """The mixture as it was at its last refresh, in coordinates z = (x - centre) / scale; the last component is broad."""
+    """The mixture at its last refresh, in coordinates z = (x - centre) / scale; the last component is the broad one."""
 
     centre: Array  # (D,)
     scale: Array  # (D,)
@@ -68,6 +68,7 @@ class Density(NamedTuple):
     covariances: Array  # (K, D, D)
     factors: Array  # (K, D, D), inverse Cholesky factors: lower triangles
     heights: Array  # (K,), log weight - log|2 pi covariance| / 2
+    precisions: Array  # (K, D, D)
     entropies: Array  # (D,), of one Gaussian column: what a gap counts for
 
 
@@ -95,7 +96,9 @@ class Past(NamedTuple):
     joint_moments: Array  # (2, T, D)
     last: Array  # (D,), the last observed value of each column, in the units of the data
     repeats: Integers  # (D,), how often it has been repeated without a break
-    repeat_counts: Array  # (D, 4): rows after a change and repeats among them; rows after a repeat and repeats among them
+    repeat_counts: (
+        Array  # (D, 4): rows after a change and repeats among them; rows after a repeat and repeats among them
+    )
 
 
 class Season(NamedTuple):
@@ -142,7 +145,9 @@ class Guard(NamedTuple):
     numbers: Integers  # (H,), row numbers
     held: Integers  # (1,), rows held back since the last release; the ring keeps the latest
     pressure: Array  # (1,), rows towards patience
-    budget: Array  # (1,), alarmed rows that may be learned, as false alarms are
+    budget: (
+        Array  # (2,), suspicious rows that may be learned as usual ones, and that may be remembered though held back
+    )
 
 
 class Pending(NamedTuple):
@@ -189,6 +194,7 @@ class Info(NamedTuple):
     score: Array  # (n,), combined score, nats
     parts: Array  # (n, V), -log p-value of each statistic; NaN where it has none
     held: NDArray[np.bool_]  # (n,), whether the row was held back
+    blamed: Integers  # (n,), the column that stands out most; -1 for rows that raised no alarm
 
 
 class Scratch(NamedTuple):
@@ -212,3 +218,4 @@ class Scratch(NamedTuple):
     statistics: Array  # (V,)
     parts: Array  # (V,)
     sums: Array  # (number of views, 2)
+    blame: Array  # (D,)

@@ -57,11 +57,11 @@ def remember(memory, i, value):
 
 @inner
 def shape_of_ratio(ratio):
-    """Shape of the generalised Pareto law whose 90 % and 50 % quantiles have this ratio, by bisection."""
+    """Shape of the generalised Pareto law whose 96 % and 50 % quantiles have this ratio, by bisection."""
     low, high = -0.5, 1.5
     for _ in range(30):
         xi = 0.5 * (low + high)
-        near = np.log(10.0) / np.log(2.0) if abs(xi) < 1e-6 else (10.0**xi - 1.0) / (2.0**xi - 1.0)
+        near = np.log(25.0) / np.log(2.0) if abs(xi) < 1e-6 else (25.0**xi - 1.0) / (2.0**xi - 1.0)
         if near < ratio:
             low = xi
         else:
@@ -71,7 +71,7 @@ def shape_of_ratio(ratio):
 
 @kernel
 def fit_tail(memory, i):
-    """Generalised Pareto law of the excess over the top tenth, from all but the largest tenth of the excesses.
+    """Generalised Pareto law of the excess over the top tenth, from all but the largest 4 % of the excesses.
 
     The largest are left out because they may be anomalies, or may be missing because they were held back: the scale is
     that of an exponential law under type II censoring, (sum of the r smallest + (k - r) times the r-th) / r. The
@@ -81,7 +81,7 @@ def fit_tail(memory, i):
     if m < LEAST:
         return
     k = max(10, int(TAIL_SHARE * m))
-    u, r = ordered[m - k - 1], k - k // 10
+    u, r = ordered[m - k - 1], k - k // 25
     largest, half = ordered[m - k + r - 1] - u, ordered[m - k + k // 2 - 1] - u
     total = (k - r) * largest
     for j in range(r):
@@ -89,8 +89,7 @@ def fit_tail(memory, i):
     independent = max(memory.independent[i] * k, 1.0)
     shape = shape_of_ratio(largest / half) if half > 0.0 else 0.0
     shape = min(max(shape * independent / (independent + SHAPE_PRIOR), 0.0), 0.9)
-    # The median excess is that of the law: scale = half * shape / (2^shape - 1). It is mixed with the censored mean.
-    scale = total / r if shape < 1e-6 else total / r * (1.0 - shape)
+    scale = total / r * (1.0 - shape)
     # Ties can leave no excess at all; the spread of the bulk then sets the least scale.
     spread = u - ordered[m // 2]
     memory.threshold[i], memory.share[i] = u, np.log((k + 0.5) / (m + 1.0))

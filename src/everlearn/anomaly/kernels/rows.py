@@ -1,23 +1,30 @@
 """Scoring rows and learning those that are usual, one after the other."""
 
+import math
+
 import numpy as np
 
 from everlearn.anomaly.kernels.density import surprisal
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
+    FLOOR,
+    SETTLED,
     advance,
     learn_usual,
     past_statistics,
     predictability,
     refresh_precision,
 )
-from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
+from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distances_to_mass
 from everlearn.anomaly.kernels.season import visit
 from everlearn.linalg.compile import inner, kernel
 
+FIRST_DEPARTURE = 5  # place of the first statistic of level, drift and activity
 WIDE = 100  # columns beyond which residual covariances are diagonal
+ALWAYS_REMEMBERED = 32  # stride from which a statistic is remembered whether the row is held back or not
 LEAK = 0.1  # how much a usual row takes off the pressure of those that are held back
 FAR = 3.0  # nats beyond the level of the guard from which a row is never learned as usual
+FAR_RATE = 0.05  # rows held back whose scores are remembered, as a share of the level of the guard
 MOST_BUDGET = 3.0  # alarmed rows that may be learned one after the other
 
 
@@ -68,6 +75,56 @@ def score_row(x, state, settings, scratch):
     return combined_score(scratch.parts, gate, settings, scratch.sums)
 
 
+@inner
+def surprise_of_z(z):
+    """-log of the probability that a standard Gaussian is farther from 0 than z."""
+    z = abs(z)
+    if z < 30.0:
+        return -np.log(math.erfc(z / np.sqrt(2.0)))
+    return 0.5 * z * z + np.log(z) + 0.5 * np.log(0.5 * np.pi)
+
+
+@inner
+def column_departure(scratch, past, i, j, T):
+    """Squared z-value of column j in statistic i of level, drift or activity."""
+    kind, k = i // T, i % T
+    value = scratch.means[kind, k, j]
+    if kind == 0:
+        return (value - past.level_moments[0, k, j]) ** 2 / max(past.level_moments[1, k, j], 1e-4)
+    if kind == 1:
+        return (value - past.drift_moments[0, k, j]) ** 2 / max(past.drift_moments[1, k, j], 1e-4)
+    moments = past.own_moments if kind == 2 else past.joint_moments
+    return (np.log(value + FLOOR) - moments[0, k, j]) ** 2 / max(moments[1, k, j], 1e-4)
+
+
+@kernel
+def blame_columns(x, state, scratch):
+    """How strange each column is, in nats, into scratch.blame: to be called after `score_row`.
+
+    The largest of: given the other columns (most probable component), given its own past and the errors of the others,
+    and its departures in level and activity. A gap is blamed for nothing.
+    """
+    D, T, past = x.shape[0], scratch.means.shape[1], state.past
+    complete = state.density.heights.shape[0] > 0
+    for j in range(D):
+        complete = complete and not np.isnan(x[j])
+    best = np.argmax(scratch.joint[: state.density.heights.shape[0]]) if complete else 0
+    for j in range(D):
+        scratch.blame[j] = 0.0
+        if np.isnan(x[j]):
+            continue
+        most = surprise_of_z(scratch.joint_residual[j]) if state.clock.predicted[0] > SETTLED else 0.0
+        if complete:
+            P, y = state.density.precisions[best, j], 0.0
+            for i in range(D):
+                y += P[i] * (scratch.z[i] - state.density.means[best, i])
+            most = max(most, surprise_of_z(y / np.sqrt(P[j])))
+        for i in range(4 * T):
+            part = -log_p_value(state.memory, FIRST_DEPARTURE + i, column_departure(scratch, past, i, j, T))
+            most = max(most, part) if part == part else most
+        scratch.blame[j] = most
+
+
 @kernel
 def ask_rows(X, state, settings, scratch, out):
     """Score each row as if it were the next of the stream; nothing is learned."""
@@ -75,6 +132,15 @@ def ask_rows(X, state, settings, scratch, out):
         out.score[t] = score_row(X[t], state, settings, scratch)
         out.log_p[t] = log_p_value(state.combined, 0, out.score[t])
         out.parts[t] = scratch.parts
+
+
+@kernel
+def blame_rows(X, state, settings, scratch, out):
+    """How strange each column of each row is, in nats, into `out` (n, D); nothing is learned."""
+    for t in range(len(X)):
+        score_row(X[t], state, settings, scratch)
+        blame_columns(X[t], state, scratch)
+        out[t] = scratch.blame
 
 
 @inner
@@ -96,7 +162,7 @@ def sample_row(x, sample, learned, seed):
     sample.size[0] = max(sample.size[0], slot + 1)
     sample.rows[slot] = x
     for j in range(x.shape[0]):
-        sample.coordinates[slot, j] = np.arcsinh((x[j] - sample.units.centre[j]) / sample.units.scale[j])
+        sample.coordinates[j, slot] = coordinate(x[j], sample.units, j)
 
 
 @kernel
@@ -118,11 +184,20 @@ def learn_row(x, state, settings, scratch):
 
 
 @kernel
-def remember_row(statistics, state, settings):
-    """Remember the statistics of a usual row, slow ones every few rows only: what lasts says the same again."""
+def remember_row(score, statistics, state, settings, held):
+    """Remember score and statistics of a row, slow ones every few rows only: what lasts says the same again.
+
+    Of rows that are held back only the slowest statistics are remembered: usual excursions of these last so long that
+    leaving them out would cut their tails.
+    """
     for i in range(statistics.shape[0]):
-        if statistics[i] == statistics[i] and state.clock.rows[0] % settings.strides[i] == 0:
+        stride = settings.strides[i]
+        if held and stride < ALWAYS_REMEMBERED:
+            continue
+        if statistics[i] == statistics[i] and state.clock.rows[0] % stride == 0:
             remember(state.memory, i, statistics[i])
+    if not held and score == score:
+        remember(state.combined, 0, score)
 
 
 @inner
@@ -132,7 +207,7 @@ def is_held(log_p, state, settings):
     Rows just beyond the level, at the rate that usual rows have, are learned all the same: holding all of them back
     would cut the tails of what is usual, so that more and more rows would seem strange.
     """
-    guard, clock = state.guard, state.clock
+    guard = state.guard
     guard.budget[0] = min(guard.budget[0] + 2.0 * settings.guard_level, MOST_BUDGET)
     if settings.learning == 2 or not log_p < np.log(settings.guard_level):
         return False
@@ -164,16 +239,22 @@ def learn_rows(X, state, settings, scratch, out):
         log_p = log_p_value(state.combined, 0, score)
         out.score[t], out.log_p[t] = score, log_p
         out.parts[t] = scratch.parts
+        if log_p < np.log(settings.false_alarm_rate):
+            blame_columns(x, state, scratch)
+            out.blamed[t] = np.argmax(scratch.blame)
         observed = not np.isnan(x).all()
         held = clock.learned[0] >= settings.grace and is_held(log_p, state, settings)
         out.held[t] = held
+        if observed:
+            # In heavy tails some usual rows lie far out. Their scores are remembered at the rate that such rows have,
+            # although the rows are held back: otherwise the tails would be cut and alarms too many.
+            spared = held and guard.budget[1] >= 1.0
+            guard.budget[1] = min(guard.budget[1] + FAR_RATE * settings.guard_level, 1.0) - spared
+            remember_row(score, scratch.statistics, state, settings, held and not spared)
         if held:
             hold_row(x, state, scratch)
         elif observed:
             learn_row(x, state, settings, scratch)
-            remember_row(scratch.statistics, state, settings)
-            if score == score:
-                remember(state.combined, 0, score)
             guard.pressure[0] = max(guard.pressure[0] - LEAK, 0.0)
             due -= 1
         if clock.next_units[0] > 0:

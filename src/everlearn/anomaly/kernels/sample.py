@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inner, kernel, loop
 
 NEAR = 0.3  # half width of a cell around a value, in units of the column's scale
 MASSES = (0.1, 0.3)  # shares of the sample to which the distance is taken
@@ -26,6 +26,12 @@ def robust_units(ordered):
     return middle, scale
 
 
+@inner
+def coordinate(value, units, j):
+    """A value of column j in asinh units; a gap becomes the median."""
+    return 0.0 if np.isnan(value) else np.arcsinh((value - units.centre[j]) / units.scale[j])
+
+
 @kernel
 def refresh_sample(sample, size):
     """Order the columns of the first `size` rows and take new units and coordinates from them, in place."""
@@ -39,7 +45,7 @@ def refresh_sample(sample, size):
         sample.observed[j] = k
         sample.units.centre[j], sample.units.scale[j] = robust_units(column[:k])
         for i in range(size):
-            sample.coordinates[i, j] = np.arcsinh((sample.rows[i, j] - sample.units.centre[j]) / sample.units.scale[j])
+            sample.coordinates[j, i] = coordinate(sample.rows[i, j], sample.units, j)
 
 
 @inner
@@ -68,21 +74,26 @@ def column_rarity(x, sample):
     return total * D / seen if seen else np.nan
 
 
+@loop
+def add_squares(squares, column, u, size):
+    """Add the squared differences of one column, in place: a loop that vectorises."""
+    for i in range(size):
+        squares[i] += (u - column[i]) ** 2
+
+
 @kernel
 def distances_to_mass(x, sample, scratch):
     """Root mean squared distance to the nearest 10 and 30 % of the sample (Chazal et al. 2011), in asinh units."""
     D, size = x.shape[0], sample.size[0]
-    u, squares = scratch.u, scratch.squares
+    squares, seen = scratch.squares, 0
+    squares[:size] = 0.0
     for j in range(D):
-        u[j] = np.arcsinh((x[j] - sample.units.centre[j]) / sample.units.scale[j])
+        if np.isnan(x[j]):
+            continue
+        seen += 1
+        add_squares(squares, sample.coordinates[j], coordinate(x[j], sample.units, j), size)
     for i in range(size):
-        total, seen, row = 0.0, 0, sample.coordinates[i]
-        for j in range(D):
-            e = u[j] - row[j]
-            if e == e:
-                total += e * e
-                seen += 1
-        squares[i] = total * D / seen if seen else 1e9
+        squares[i] *= D / seen
     near, far = max(3, int(MASSES[0] * size)), max(3, int(MASSES[1] * size))
     far = min(far, size)
     near = min(near, far)

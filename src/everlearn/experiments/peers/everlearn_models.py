@@ -70,6 +70,21 @@ class Streaming(Model):
         return found
 
 
+class Detector(Model):
+    """The anomaly detector."""
+
+    def __init__(self) -> None:
+        self.model = everlearn.AnomalyDetector()
+
+    def score_then_learn(self, X: Array) -> Array:
+        """-log p-value of each row before it was learned."""
+        return -self.model.prequential(X)
+
+    def alarm_ratio(self, scores: Array) -> float:
+        """Alarms among scores of usual rows, over the number that was asked for."""
+        return float(np.mean(-scores < self.model.offset_) / self.model.false_alarm_rate)
+
+
 class Answering:
     """A mixture asked for its last column."""
 
@@ -103,6 +118,7 @@ def _streaming(name: str, label: str = "", settings: str = "defaults", **paramet
 
 MIXTURE = _streaming(FIRST)
 ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")
+DETECTOR = Contender("AnomalyDetector", OURS, Detector)
 AXES = "n_components=1 where there is one column"
 ONLINE_PPCA = _streaming("OnlinePPCA", settings=AXES)
 VARIATIONAL = _streaming("VariationalPPCA", settings=AXES)
@@ -115,6 +131,6 @@ CONTENDERS = {
         Contender(FIRST, OURS, Answering, "predict_columns"),
         Contender("IncrementalGaussianMixtureRegressor", OURS, Regression),
     ],
-    "anomaly": [MIXTURE, ADAPTIVE, ONLINE_PPCA, VARIATIONAL],
+    "anomaly": [DETECTOR, MIXTURE, ADAPTIVE, ONLINE_PPCA, VARIATIONAL],
     "change": [MIXTURE, ADAPTIVE, VARIATIONAL],
 }

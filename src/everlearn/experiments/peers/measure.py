@@ -15,6 +15,7 @@ WHY = "why"
 HOW_TO_INSTALL = {
     "river": "pip install 'everlearn[peers]'",
     "gmr": "pip install 'everlearn[peers]'",
+    "pysad": "pip install pysad",
     "pomegranate": "pip install pomegranate, which brings torch",
 }
 

@@ -206,6 +206,13 @@ SCORERS = Contender("GaussianScorer", PACKAGE, Scorers, "one for each column, th
 TREES = _detector("HalfSpaceTrees")
 LODA = _detector("LODA")
 
+
+def _one_class_svm() -> Detector:
+    return Detector(_named("preprocessing.StandardScaler") | _named("anomaly.OneClassSVM"))
+
+
+SVM = Contender("OneClassSVM", PACKAGE, _one_class_svm, "behind a StandardScaler")
+
 CONTENDERS = {
     "speed": [
         PRECISION,
@@ -223,6 +230,6 @@ CONTENDERS = {
         Contender("BayesianLinearRegression", PACKAGE, lambda: Linear("BayesianLinearRegression", True), "scaled"),
         Contender("LinearRegression", PACKAGE, lambda: Linear("LinearRegression", False), "scaled"),
     ],
-    "anomaly": [TREES, LODA, SCORERS],
+    "anomaly": [TREES, LODA, SCORERS, SVM],
     "change": [_drift("ADWIN"), _drift("PageHinkley"), _drift("KSWIN", seed=0)],
 }

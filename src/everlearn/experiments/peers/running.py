@@ -16,6 +16,7 @@ from everlearn.experiments.peers import (
     gmr,
     missing,
     pomegranate,
+    pysad,
     river,
     scikit_learn,
     speed,
@@ -28,7 +29,8 @@ COLUMNS: dict[str, ModuleType] = {
     module.NAME: module for module in (speed, density, missing, conditional, anomaly, change)
 }
 FAMILIES: dict[str, ModuleType] = {
-    "everlearn": everlearn_models, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate
+    "everlearn": everlearn_models, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate,
+    "pysad": pysad,
 }  # fmt: skip
 QUICK_ROWS, ROWS = 2000, 50_000
 

@@ -81,6 +81,19 @@ class Forest(Model):
         return scores
 
 
+class Neighbours(Forest):
+    """LocalOutlierFactor of standardised columns, fitted anew whenever the rows have doubled; at most 3,000 rows."""
+
+    def fit(self, X: Array) -> None:
+        """Fit a random part of the rows."""
+        from sklearn.neighbors import LocalOutlierFactor
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        rows = np.random.default_rng(0).permutation(len(X))[:3000]
+        self.model = make_pipeline(StandardScaler(), LocalOutlierFactor(novelty=True)).fit(X[rows])
+
+
 class Imputer(Model):
     """One of scikit-learn's imputers."""
 
@@ -139,6 +152,13 @@ MIXTURE = Contender("GaussianMixture", PACKAGE, Mixture, _BIC, batch=True, joint
 BAYESIAN = Contender("BayesianGaussianMixture", PACKAGE, BayesianMixture, "16 components", batch=True, joint=True)
 PCA_CONTENDER = Contender("IncrementalPCA", PACKAGE, PCA, joint=True)
 FOREST = Contender("IsolationForest", PACKAGE, Forest, "fitted anew whenever the rows have doubled", batch=True)
+LOF = Contender(
+    "LocalOutlierFactor",
+    PACKAGE,
+    Neighbours,
+    "fitted anew whenever the rows have doubled, to 3,000 of them",
+    batch=True,
+)
 
 CONTENDERS = {
     "speed": [
@@ -157,6 +177,6 @@ CONTENDERS = {
         Contender("column means", PACKAGE, lambda: Imputer("SimpleImputer"), "SimpleImputer", baseline=True),
     ],
     "conditional": [Contender("BayesianRidge", PACKAGE, Ridge, batch=True)],
-    "anomaly": [FOREST],
+    "anomaly": [FOREST, LOF],
     "change": [],
 }

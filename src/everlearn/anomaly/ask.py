@@ -1,0 +1,138 @@
+"""Answers of the detector: scores without learning, and what makes a row strange, column by column."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr, logsumexp, ndtr
+
+from everlearn.anomaly.kernels import past as past_kernels
+from everlearn.anomaly.kernels import rows as kernels
+from everlearn.anomaly.learn import no_info, scratch_for
+from everlearn.anomaly.state import STATISTICS, VIEWS, Density, Info, Settings, State
+from everlearn.typing import Array
+
+INTERVAL = (0.05, 0.95)
+"""Quantiles of the interval in which a value was expected."""
+
+
+class Explanation(NamedTuple):
+    """What makes rows strange; arrays have a row for each row asked about and a column for each column."""
+
+    p_value: Array  # (n,)
+    views: dict[str, Array]  # name of a view -> -log p-value of each row, nats
+    blame: Array  # (n, D), nats; the largest is the column to blame
+    p_given_others: Array  # (n, D), two-sided, exact under the mixture
+    expected: Array  # (n, D), mean given the other columns
+    low: Array  # (n, D), 5 % quantile given the other columns
+    high: Array  # (n, D), 95 % quantile
+    predicted: Array  # (n, D), from the column's own past
+    p_given_past: Array  # (n, D), two-sided, Gaussian errors
+    values: Array  # (n, D), the rows themselves
+    columns: list[str]
+
+    def text(self, row: int = 0) -> str:
+        """One line for a row: its p-value, the column to blame, its value and where it was expected."""
+        j = int(np.argmax(self.blame[row]))
+        value, low, high = self.values[row, j], self.low[row, j], self.high[row, j]
+        told = f"p = {self.p_value[row]:.2g}: {self.columns[j]} {value:.4g}"
+        if self.p_given_others[row, j] <= self.p_given_past[row, j]:
+            return f"{told}, expected {low:.4g} to {high:.4g} from the others"
+        return f"{told}, expected about {self.predicted[row, j]:.4g} from its own past"
+
+
+def score(state: State, X: Array, settings: Settings) -> Info:
+    """Score each row as if it were the next of the stream; nothing is learned."""
+    info = no_info(len(X))
+    kernels.ask_rows(X if X.flags.writeable else X.copy(), state, settings, scratch_for(state), info)
+    return info
+
+
+def view_parts(parts: Array) -> dict[str, Array]:
+    """-log p-value of each view: that of the harmonic mean of the p-values of its statistics."""
+    of = np.array(list(STATISTICS.values()))
+    found = {}
+    for view in VIEWS:
+        own = parts[:, of == view]
+        told = ~np.isnan(own)
+        total = logsumexp(np.where(told, own, -np.inf), axis=1)
+        found[view] = np.where(told.any(axis=1), total - np.log(np.maximum(told.sum(axis=1), 1)), 0.0)
+    return found
+
+
+def explain(state: State, X: Array, settings: Settings, columns: list[str]) -> Explanation:
+    """What makes each row strange, as if it were the next of the stream."""
+    X = X if X.flags.writeable else X.copy()
+    info = score(state, X, settings)
+    scratch, blame = scratch_for(state), np.zeros(X.shape)
+    kernels.blame_rows(X, state, settings, scratch, blame)
+    given = [given_others(state.density, x) for x in X]
+    p, expected, low, high = (np.array(values).reshape(X.shape) for values in zip(*given, strict=True))
+    blame = np.maximum(blame, -np.log(np.maximum(np.nan_to_num(p, nan=1.0), 1e-300)))
+    predicted, p_past = given_past(state, X, scratch)
+    p_value = np.exp(np.nan_to_num(info.log_p, nan=0.0))
+    return Explanation(p_value, view_parts(info.parts), blame, p, expected, low, high, predicted, p_past, X, columns)
+
+
+def given_past(state: State, X: Array, scratch: Any) -> tuple[Array, Array]:
+    """Prediction of each column from its own past, and the two-sided p-value of its error."""
+    past, units = state.past, state.past.units
+    if state.clock.next_units[0] == 0:
+        return np.full(X.shape, np.nan), np.full(X.shape, np.nan)
+    past_kernels.predict(past, state.season, state.clock, scratch)
+    u = np.arcsinh((X - units.centre) / units.scale)
+    z = np.abs(u - scratch.predicted) / np.sqrt(past.variance)
+    predicted = np.sinh(np.clip(scratch.predicted, -300, 300)) * units.scale + units.centre
+    return np.broadcast_to(predicted, X.shape).copy(), 2.0 * ndtr(-z)
+
+
+def given_others(density: Density, x: Array) -> tuple[Array, Array, Array, Array]:
+    """Of each column given the others under the mixture: two-sided p-value, mean, 5 and 95 % quantiles.
+
+    For component k with precision P of the observed columns, column j given the rest is Gaussian with mean
+    z_j - (P e)_j / P_jj and variance 1 / P_jj; its weight is that of the rest under the component.
+    """
+    D, K = len(x), len(density.heights)
+    out = np.full((4, D), np.nan)
+    z = (x - density.centre) / density.scale
+    seen = np.flatnonzero(~np.isnan(z))
+    if K == 0 or len(seen) == 0:
+        return tuple(out)  # type: ignore[return-value]
+    mean, sd, log_w = _conditionals(density, z, seen)
+    standard = (z[seen] - mean) / sd
+    lower, upper = (logsumexp(log_w + log_ndtr(sign * standard), axis=0) for sign in (1.0, -1.0))
+    out[0, seen] = np.minimum(2.0 * np.exp(np.minimum(lower, upper)), 1.0)
+    w = np.exp(log_w)
+    scale, centre = density.scale[seen], density.centre[seen]
+    out[1, seen] = (w * mean).sum(axis=0) * scale + centre
+    for place, q in zip((2, 3), INTERVAL, strict=True):
+        out[place, seen] = _quantile(q, w, mean, sd) * scale + centre
+    return tuple(out)  # type: ignore[return-value]
+
+
+def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, Array]:
+    """Means, standard deviations and log-weights (K, observed) of each column given the other observed ones."""
+    e = z[seen] - density.means[:, seen]
+    if len(seen) == len(z):
+        P, log_det = density.precisions, density.log_weights - density.heights
+    else:
+        blocks = density.covariances[:, seen[:, None], seen]
+        P, log_det = np.linalg.inv(blocks), 0.5 * np.linalg.slogdet(blocks)[1]
+    Pe = np.einsum("kij,kj->ki", P, e)
+    diagonal = np.einsum("kii->ki", P)
+    sd = 1.0 / np.sqrt(diagonal)
+    joint = density.log_weights - log_det - 0.5 * np.einsum("ki,ki->k", e, Pe)
+    # The column's own term is taken out of the joint: what stays is the weight of the component given the others.
+    log_w = joint[:, None] + 0.5 * Pe**2 / diagonal - 0.5 * np.log(diagonal)
+    return z[seen] - Pe / diagonal, sd, log_w - logsumexp(log_w, axis=0)
+
+
+def _quantile(q: float, w: Array, mean: Array, sd: Array) -> Array:
+    """Quantiles of univariate mixtures, one a column, by bisection."""
+    low, high = (mean - 40.0 * sd).min(axis=0), (mean + 40.0 * sd).max(axis=0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        below = (w * ndtr((middle - mean) / sd)).sum(axis=0) < q
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return 0.5 * (low + high)

@@ -1,0 +1,434 @@
+"""AnomalyDetector: which rows of a stream are strange, how surely, and which column is to blame."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import OutlierMixin, clone
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+
+from everlearn.anomaly import ask, keep, learn, merge
+from everlearn.anomaly.state import STATISTICS, TIME_SCALES, VIEWS, Info, Settings, State
+from everlearn.base.estimator import StreamEstimator
+from everlearn.errors import InputError, ModelFileError
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+from everlearn.typing import Array
+
+MAX_EVENTS = 1000
+KINDS = ("anomaly", "new_normal")
+GAP = 10  # rows without alarm after which the next alarm is another event
+# Rows less probable than this are held back, whatever rate of alarms is asked for: benchmarks/anomaly.py compares.
+GUARD_LEVEL = 1e-2
+# Weights of the views where the past of a row says nothing about it, and where it predicts it; benchmarks/anomaly.py.
+WEIGHTS = {
+    "density": (1.0, 1.0), "columns": (0.5, 0.5), "neighbours": (1.0, 1.0),
+    "surprise": (0.05, 1.0), "level": (0.3, 1.0), "activity": (0.05, 1.0),
+}  # fmt: skip
+SHARPNESS = 1.0
+
+
+class AnomalyEvent(NamedTuple):
+    """Alarms that followed each other, or rows that became a new normal."""
+
+    kind: str
+    """"anomaly" or "new_normal"."""
+    row: int
+    """First row."""
+    last: int
+    """Last row."""
+    value: float
+    """Smallest p-value of the rows; of a new normal, how many rows were learned."""
+    column: int
+    """Column to blame in the row of the smallest p-value; -1 for a new normal."""
+
+
+class EventLog(NamedTuple):
+    """The latest events, in a ring."""
+
+    kinds: NDArray[np.int64]  # (MAX_EVENTS,)
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    values: Array  # smallest log p-value, or number of rows
+    columns: NDArray[np.int64]
+    size: int  # events so far
+
+
+class AnomalyDetector(OutlierMixin, StreamEstimator):
+    """Anomalies in a stream of rows, with p-values that mean what they say.
+
+    A row is looked at in six ways: its density under a Gaussian mixture of all that was learned; how rare its columns
+    are, each by itself; how far its neighbours are in a uniform sample of the stream, at a resolution too coarse to
+    follow a small group that keeps coming; the surprise that it is after the rows before; the level of the latest rows;
+    their activity, which a frozen or noisy sensor changes. Each view becomes a p-value by its rank among the latest
+    rows, with a generalised Pareto tail beyond them; the harmonic mean of the p-values [1]_, calibrated once more in
+    the same way, is the p-value of the row.
+
+    Rows that are too strange are held back. They are learned when they have lasted for `patience` rows.
+
+    Parameters
+    ----------
+    false_alarm_rate : float, default=1e-3
+        Share of usual rows that may raise an alarm.
+    contamination : None or float, default=None
+        Share of the rows that are anomalies, where it is known: the threshold is then that quantile of the scores. None
+        takes it from `false_alarm_rate`.
+    learning : {"guarded", "always", "never"}, default="guarded"
+        "guarded" holds suspicious rows back, "always" learns every row, "never" learns in `fit` only.
+    patience : int, default=500
+        Number of suspicious rows after which they are a new normal. A usual row takes a tenth of a row off.
+    grace_period : int, default=200
+        Number of rows that are learned whatever they are, and raise no alarm.
+    model : estimator, optional
+        The mixture, of which a clone is learned; ``IncrementalGaussianMixture()`` by default.
+    random_state : int, default=0
+        Seed of the sample of rows.
+
+    Attributes
+    ----------
+    offset_ : float
+        Threshold of `score_samples`: rows below it raise an alarm.
+    mixture_ : estimator
+        The mixture that the density comes from.
+    events_ : list of AnomalyEvent
+        The latest anomalies and new normals, at most 1000.
+    n_samples_seen_ : int
+        Number of rows seen.
+    n_held_ : int
+        Number of rows that are held back.
+    keeps_rows_ : bool
+        Always true: a sample of rows, the latest rows and those held back are part of the model and of its file.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where the data had names.
+
+    References
+    ----------
+    .. [1] D. J. Wilson, The harmonic mean p-value for combining dependent tests, PNAS 116(4), 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from everlearn import AnomalyDetector
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3))
+    >>> X[1500, 1] = 8.0
+    >>> detector = AnomalyDetector()
+    >>> scores = detector.prequential(X)
+    >>> int(scores.argmin())
+    1500
+    >>> event = detector.events_[-1]
+    >>> event.kind, event.row, event.column
+    ('anomaly', 1500, 1)
+    """
+
+    _allow_nan: ClassVar[bool] = True
+    _transient: ClassVar[tuple[str, ...]] = ()
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "false_alarm_rate": [Interval(Real, 0, 0.5, closed="neither")],
+        "contamination": [None, Interval(Real, 0, 0.5, closed="right")],
+        "learning": [StrOptions({"guarded", "always", "never"})],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "grace_period": [Interval(Integral, 20, None, closed="left")],
+        "model": [None, HasMethods(["partial_fit", "get_params"])],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        false_alarm_rate: float = 1e-3,
+        *,
+        contamination: float | None = None,
+        learning: str = "guarded",
+        patience: int = 500,
+        grace_period: int = 200,
+        model: Any = None,
+        random_state: int = 0,
+    ) -> None:
+        self.false_alarm_rate = false_alarm_rate
+        self.contamination = contamination
+        self.learning = learning
+        self.patience = patience
+        self.grace_period = grace_period
+        self.model = model
+        self.random_state = random_state
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Any = None) -> Self:
+        """Forget everything, then learn the rows of X in their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows; NaN where a value was not observed.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : None
+            Present for the common interface; rows cannot be weighted.
+
+        Returns
+        -------
+        self
+            The fitted detector.
+        """
+        super().fit(X, None, sample_weight)
+        if self.contamination is not None:
+            self.offset_ = _quantile(self.score_samples(X), self.contamination)
+        return self
+
+    def prequential(self, X: ArrayLike) -> Array:
+        """Score each row of X, then learn it or hold it back.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Scores as of `score_samples`, each taken before the row was learned.
+        """
+        scores: Array = self._advance(X, None, None)
+        return scores
+
+    def _check_batch(self, X: ArrayLike, y: Any, sample_weight: Any, *, first: bool) -> Any:
+        if sample_weight is not None:
+            raise InputError(
+                f"sample_weight was given ({type(sample_weight).__name__}); AnomalyDetector takes every row once. "
+                "Leave it out, and repeat or drop rows instead."
+            )
+        return self._check_X(X, first=first), None, None
+
+    def _start(self, X: Array, *, whole: bool) -> None:
+        if self.learning == "never" and not whole:
+            raise InputError('learning="never" learns in `fit` only. Call `fit` with usual rows first.')
+        self.mixture_ = IncrementalGaussianMixture() if self.model is None else clone(self.model)
+        self._state_ = learn.init(X.shape[1], self._settings("guarded"))
+        self._events_ = _no_events()
+        self.offset_ = float(np.log(self.false_alarm_rate))
+        self._fitting_ = whole
+
+    def _learn(self, X: Array, y: Any, weights: Any) -> Array:
+        # "never" learns the rows of `fit`, as "guarded" does, and holds all later ones back.
+        rule = "guarded" if self.learning == "never" and self._fitting_ else self.learning
+        self._fitting_ = False
+        before = int(self._state_.clock.rows[0])
+        self._state_, info, released = learn.learn(self._state_, X, self._settings(rule), self.mixture_)
+        self._record(info, released, before)
+        if self.contamination is not None:
+            self._follow_contamination()
+        return _scores(info)
+
+    def _settings(self, rule: str) -> Settings:
+        names = list(STATISTICS)
+        slow = {
+            f"{kind}_{int(tau)}": int(0.4 * tau) for kind in ("level", "drift", "own", "joint") for tau in TIME_SCALES
+        }
+        return Settings(
+            false_alarm_rate=float(self.false_alarm_rate),
+            guard_level=max(GUARD_LEVEL, float(self.false_alarm_rate)),
+            patience=float(self.patience),
+            learning=("never", "guarded", "always").index(rule),
+            grace=int(self.grace_period),
+            time_scales=np.array(TIME_SCALES),
+            strides=np.array([slow.get(name, 1) for name in names]),
+            views=np.array([VIEWS.index(STATISTICS[name]) for name in names]),
+            weights=np.array([WEIGHTS[view] for view in VIEWS]),
+            sharpness=SHARPNESS,
+            seed=int(self.random_state),
+        )
+
+    def _follow_contamination(self) -> None:
+        """The threshold is the quantile of the scores: of p-values that are uniform, the contamination itself."""
+        self.offset_ = float(np.log(self.contamination))
+
+    def _record(self, info: Info, released: list[keep.Release], before: int) -> None:
+        log = self._events_
+        alarmed = np.flatnonzero(info.log_p < self.offset_)
+        alarmed = alarmed[alarmed + before >= self.grace_period]
+        for t in alarmed:
+            log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))
+        for one in released:
+            log = _with_event(log, 1, one.first, one.last, float(one.rows), -1)
+        self._events_ = log
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def score_samples(self, X: ArrayLike) -> Array:
+        """Log p-value of each row, as if it were the next of the stream; lower is stranger.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN where a value was not observed.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log p-values; 0 while too little was learned.
+        """
+        return _scores(self._asked(X)[1])
+
+    def p_value(self, X: ArrayLike) -> Array:
+        """Probability that a usual row is at least as strange as each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, each taken as the next of the stream.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            p-values: uniform on rows of the same law as those learned.
+        """
+        return np.exp(self.score_samples(X))
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Score above the threshold: negative for rows that raise an alarm.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, each taken as the next of the stream.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            ``score_samples(X) - offset_``.
+        """
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """Whether each row is usual.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, each taken as the next of the stream.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            -1 for rows that raise an alarm, +1 for the others.
+        """
+        return np.where(self.decision_function(X) < 0.0, -1, 1)
+
+    def explain(self, X: ArrayLike) -> ask.Explanation:
+        """What makes each row strange, column by column.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, each taken as the next of the stream.
+
+        Returns
+        -------
+        Explanation
+            Of each row the p-value and the views; of each column the blame, the exact p-value, mean and 90 % interval
+            given the other columns, and the prediction from its own past. ``text(i)`` puts row i into words.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import AnomalyDetector
+        >>> rng = np.random.default_rng(0)
+        >>> heat = rng.normal(50, 5, 3000)
+        >>> X = np.column_stack([heat, heat / 2 + rng.normal(0, 1, 3000)])
+        >>> detector = AnomalyDetector().fit(X)
+        >>> found = detector.explain([[50.0, 40.0]])
+        >>> int(found.blame[0].argmax())
+        1
+        >>> bool(23 < found.low[0, 1] < found.high[0, 1] < 27)
+        True
+        """
+        self._check_started()
+        rows = self._check_X(X)
+        names = getattr(self, "feature_names_in_", None)
+        columns = [f"column {j}" for j in range(rows.shape[1])] if names is None else [str(name) for name in names]
+        return ask.explain(self._state_, rows, self._settings("never"), columns)
+
+    def _asked(self, X: ArrayLike) -> tuple[Array, Info]:
+        self._check_started()
+        rows = self._check_X(X)
+        return rows, ask.score(self._state_, rows, self._settings("never"))
+
+    @property
+    def events_(self) -> list[AnomalyEvent]:
+        """The latest anomalies and new normals, in their order."""
+        self._check_started()
+        log = self._events_
+        slots = np.arange(max(0, log.size - MAX_EVENTS), log.size) % MAX_EVENTS
+        return [
+            AnomalyEvent(
+                KINDS[log.kinds[i]], int(log.first[i]), int(log.last[i]),
+                float(np.exp(log.values[i]) if log.kinds[i] == 0 else log.values[i]), int(log.columns[i]),
+            )
+            for i in slots
+        ]  # fmt: skip
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Number of rows seen."""
+        self._check_started()
+        return int(self._state_.clock.rows[0])
+
+    @property
+    def n_held_(self) -> int:
+        """Number of rows that are held back."""
+        self._check_started()
+        return int(min(self._state_.guard.held[0], len(self._state_.guard.rows)))
+
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream."""
+        return True
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def _merge(self, others: list[Self], *, method: str, weights: Any, n_components: int | None) -> Self:
+        new = self.copy()
+        mixtures = [other.mixture_ for other in others]
+        new.mixture_ = self.mixture_.merge(*mixtures, method=method, weights=weights, n_components=n_components)
+        for other in others:
+            new._state_ = merge.merged(new._state_, other._state_, new._settings("guarded"), new.mixture_)
+        return new
+
+    def _check_loaded(self) -> None:
+        if not isinstance(getattr(self, "_state_", None), State):
+            raise ModelFileError("the file holds no state of an anomaly detector.")
+
+
+def _scores(info: Info) -> Array:
+    return np.nan_to_num(info.log_p, nan=0.0)
+
+
+def _quantile(scores: Array, share: float) -> float:
+    return float(np.quantile(scores, share))
+
+
+def _no_events() -> EventLog:
+    integers = [np.zeros(MAX_EVENTS, np.int64) for _ in range(4)]
+    return EventLog(*integers[:3], np.zeros(MAX_EVENTS), integers[3], 0)
+
+
+def _with_event(log: EventLog, kind: int, first: int, last: int, value: float, column: int) -> EventLog:
+    """The log with one more event; its arrays change in place."""
+    i = log.size % MAX_EVENTS
+    log.kinds[i], log.first[i], log.last[i], log.values[i], log.columns[i] = kind, first, last, value, column
+    return log._replace(size=log.size + 1)
+
+
+def _with_alarm(log: EventLog, row: int, log_p: float, column: int) -> EventLog:
+    """The log with one more alarm: part of the last event if that is an anomaly of a few rows ago."""
+    i = (log.size - 1) % MAX_EVENTS
+    if log.size == 0 or log.kinds[i] != 0 or row > log.last[i] + GAP:
+        return _with_event(log, 0, row, row, log_p, column)
+    log.last[i] = row
+    if log_p < log.values[i]:
+        log.values[i], log.columns[i] = log_p, column
+    return log

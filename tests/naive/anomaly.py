@@ -1,0 +1,42 @@
+"""Slow twins of the detector's kernels: plain numpy and scipy, one row at a time."""
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+
+def surprisal(x, weights, means, covariances):
+    """-log density of the observed part of a row."""
+    seen = ~np.isnan(x)
+    parts = [
+        np.log(w) + multivariate_normal(m[seen], C[np.ix_(seen, seen)]).logpdf(x[seen])
+        for w, m, C in zip(weights, means, covariances, strict=True)
+    ]
+    return -logsumexp(parts)
+
+
+def column_rarity(x, rows, scales, near):
+    """Sum over the columns of -log((values near + 1/2) / (values + 1))."""
+    total = 0.0
+    for j, value in enumerate(x):
+        column = rows[:, j]
+        count = (np.abs(column - value) <= near * scales[j]).sum()
+        total -= np.log((count + 0.5) / (len(column) + 1))
+        if count == 0:
+            outside = max(column.min() - value, value - column.max(), 0.0) / scales[j]
+            total += np.log1p(outside)
+    return total
+
+
+def distance_to_mass(x, rows, centres, scales, share):
+    """Root mean squared distance to the nearest share of the rows, in asinh units."""
+    u, U = (np.arcsinh((values - centres) / scales) for values in (x, rows))
+    squares = np.sort(((U - u) ** 2).sum(axis=1))
+    return np.sqrt(squares[: max(3, int(share * len(rows)))].mean())
+
+
+def log_p_by_rank(value, remembered):
+    """Log of the share of remembered values that are larger, by mid-ranks: without ties and below the tail."""
+    order = np.sort(remembered)
+    rank = np.interp(value, order, np.arange(len(order)) + 0.5)
+    return np.log((len(order) - rank + 0.5) / (len(order) + 1))
