@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import OutlierMixin, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from everlearn.anomaly import ask, keep, learn, merge
+from everlearn.anomaly import ask, checked, keep, learn, merge
 from everlearn.anomaly.state import STATISTICS, TIME_SCALES, VIEWS, Info, Settings, State
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError, ModelFileError
@@ -399,8 +399,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         return new
 
     def _check_loaded(self) -> None:
-        if not isinstance(getattr(self, "_state_", None), State):
+        state = getattr(self, "_state_", None)
+        if not isinstance(state, State) or not isinstance(getattr(self, "_events_", None), EventLog):
             raise ModelFileError("the file holds no state of an anomaly detector.")
+        checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
 
 
 def _scores(info: Info) -> Array:

@@ -1,0 +1,61 @@
+"""What a state that came from a file must look like before a kernel may see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from everlearn.anomaly.state import Density, State
+from everlearn.errors import ModelFileError
+
+
+def check_state(state: State, fresh: State) -> None:
+    """Refuse a state whose arrays are not those of a fresh one, or whose counters point outside of them."""
+    for name, part, wanted in zip(State._fields, state, fresh, strict=True):
+        if name != "density":
+            _check_like(name, part, wanted)
+    _check_density(state.density, len(fresh.past.mean))
+    _check_counters(state)
+
+
+def _check_like(name: str, value: Any, wanted: Any) -> None:
+    """Same classes, shapes and types; finite or NaN, as rows may have gaps."""
+    if isinstance(wanted, tuple):
+        if type(value) is not type(wanted):
+            raise ModelFileError(f"the detector's {name} is a {type(value).__name__}, not a {type(wanted).__name__}.")
+        for field, part, like in zip(wanted._fields, value, wanted, strict=True):
+            _check_like(f"{name}.{field}", part, like)
+    elif not isinstance(value, np.ndarray) or value.dtype != wanted.dtype or value.shape != wanted.shape:
+        raise ModelFileError(f"the detector's {name} must be {wanted.dtype} of shape {wanted.shape}.")
+
+
+def _check_density(density: Any, D: int) -> None:
+    if not isinstance(density, Density):
+        raise ModelFileError("the detector's density is missing.")
+    K = np.shape(density.log_weights)[:1] or (0,)
+    shapes = ((D,), (D,), K, (*K, D), (*K, D, D), (*K, D, D), K, (*K, D, D), (D,))
+    for field, value, shape in zip(Density._fields, density, shapes, strict=True):
+        if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != shape:
+            raise ModelFileError(f"the detector's density.{field} must be float64 of shape {shape}.")
+
+
+def _check_counters(state: State) -> None:
+    """Kernels index by these without asking."""
+    clock, limits = state.clock, []
+    limits += [(f"clock.{name}", value, 2**62) for name, value in zip(clock._fields, clock, strict=True)]
+    limits += [("clock.period", clock.period, len(state.season.visits))]
+    limits += [("sample.size", state.sample.size, len(state.sample.rows))]
+    limits += [("sample.observed", state.sample.observed, len(state.sample.rows))]
+    limits += [
+        ("pending.size", state.pending.size, len(state.pending.rows) - 1),
+        ("guard.held", state.guard.held, 2**62),
+    ]
+    for name in ("memory", "combined"):
+        memory = getattr(state, name)
+        room = memory.ring.shape[1]
+        limits += [(f"{name}.size", memory.size, room), (f"{name}.head", memory.head, room - 1)]
+        limits += [(f"{name}.since", memory.since, 2**62)]
+    for name, values, most in limits:
+        if (values < 0).any() or (values > most).any():
+            raise ModelFileError(f"the detector's {name} must lie between 0 and {most}.")
