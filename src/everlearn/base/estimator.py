@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, validate_data
 
-from everlearn.base.interrupts import HeldInterrupts
+from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.base.snapshot import copied
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
@@ -26,6 +26,8 @@ _PROGRESS_ROWS = 4096
 # From this many rows on, a copy of the state to go back to costs less than a tenth of learning them
 # (benchmarks/undo.py); below, interrupts wait.
 _UNDO_ROWS = 256
+# Cells of a part of a long batch: tens of milliseconds of learning, after which Ctrl-C is heard.
+_PART_CELLS = 2**18
 
 
 class StreamEstimator(BaseEstimator):
@@ -61,8 +63,10 @@ class StreamEstimator(BaseEstimator):
         if not len(rows):
             raise InputError("sample_weight is zero for every row; fit needs at least one row that counts.")
         fresh._start(rows, whole=True)
-        for part in _progress(len(rows), getattr(self, "verbose", 0)):
-            fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
+        with HeldInterrupts():
+            for part in _progress(len(rows), getattr(self, "verbose", 0)):
+                fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
+                checkpoint()
         self._adopt(fresh)
         return self
 
@@ -101,8 +105,9 @@ class StreamEstimator(BaseEstimator):
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
         if not len(rows):
             return np.empty(0)
-        fresh._start(rows, whole=False)
-        result = fresh._learn(rows, y, weights)
+        with HeldInterrupts():
+            fresh._start(rows, whole=False)
+            result = fresh._learn_in_parts(rows, y, weights)
         self._adopt(fresh)
         return result
 
@@ -114,14 +119,24 @@ class StreamEstimator(BaseEstimator):
                 return self._learn(rows, y, weights) if len(rows) else np.empty(0)
         before = self._snapshot()
         try:
-            return self._learn(rows, y, weights)
-        except BaseException as error:
+            with HeldInterrupts():
+                return self._learn_in_parts(rows, y, weights)
+        except BaseException:
             # One assignment: a second interrupt falls before it or after it, not into it.
             self.__dict__ = before
-            # An interrupt that falls into the entry of a compiled function comes out as a SystemError.
-            if isinstance(error, SystemError) and "with an exception set" in str(error):
-                raise KeyboardInterrupt from error
             raise
+
+    def _learn_in_parts(self, rows: Array, y: Any, weights: Array | None) -> Any:
+        """Learn a batch; a long one in parts, between which an interrupt that waits is raised."""
+        step = max(_UNDO_ROWS, _PART_CELLS // rows.shape[1])
+        if len(rows) <= step:
+            return self._learn(rows, y, weights)
+        results = []
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            results.append(self._learn(rows[part], _rows_of(y, part), _rows_of(weights, part)))
+            checkpoint()
+        return None if results[0] is None else np.concatenate(results)
 
     def _snapshot(self) -> dict[str, Any]:
         """Attributes with copies of all that learning changes; caches start empty or are made again."""

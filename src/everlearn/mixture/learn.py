@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import reconsider
@@ -242,9 +243,11 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
 
 
 def finish(search: Generator[None, None, Model]) -> Model:
-    """Work a search out to its end."""
-    while True:
-        try:
-            next(search)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    """Work a search out to its end; Ctrl-C is heard between two slices of it."""
+    with HeldInterrupts():
+        while True:
+            try:
+                next(search)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            checkpoint()
