@@ -9,8 +9,6 @@ import numpy as np
 
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import require
-from everlearn.gaussian import mixture as mixtures
-from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.ppca.base import PPCABase
 from everlearn.river.batches import Dicts, Features, batch_of
@@ -153,8 +151,9 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
 def _log_spread(model: StreamEstimator) -> Array:
     """Logarithm of the standard deviation of each column, as the model sees it."""
     if isinstance(model, IncrementalGaussianMixture):
-        covariance = mixtures.moments(Mixture(model.weights_, model.means_, model.covariances_)).covariance
-        return np.asarray(0.5 * np.log(np.diag(covariance)))
+        # One question, so that weights and means are of the same moment: the mixture goes on searching between two.
+        n = model.n_features_in_
+        return np.asarray(np.log(model.condition(np.full((1, n), np.nan), target=np.arange(n)).std()[0]))
     if isinstance(model, PPCABase):
         return 0.5 * np.log(np.square(model.loadings_).sum(axis=1) + model.noise_variance_)
     return np.zeros(model.n_features_in_)
