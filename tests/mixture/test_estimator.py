@@ -219,3 +219,17 @@ def test_who_asks_after_every_row_gets_the_groups():
     assert model.n_components_ == 3
     whole = IncrementalGaussianMixture().fit(X)
     assert model.score(X) > whole.score(X) - 0.2
+
+
+def test_a_lone_outlier_is_no_component_and_three_rows_alike_are():
+    X = groups(900, D=2, K=2, spread=9.0)
+    model = IncrementalGaussianMixture().fit(X)
+    assert model.n_components_ == 2
+    model.partial_fit([[500.0, -500.0]])
+    assert model.n_components_ == len(model.means_) == 2
+    assert model.weights_.sum() == pytest.approx(1.0)
+    assert model.predict_proba(X[:5]).shape == (5, 2)
+    assert model.score_samples([[500.0, -500.0]]) > -20.0  # densities know the row
+    model.partial_fit([[500.1, -500.0], [500.0, -499.9], [499.9, -500.1]])
+    assert model.n_components_ == 3
+    np.testing.assert_allclose(model.means_[2], [500.0, -500.0], atol=0.5)

@@ -33,6 +33,8 @@ from everlearn.mixture.state import Array, Fading, Frame, Info, Model, Reservoir
 BACKGROUND_SPREAD = 4.0
 # Slices of a search that one question does, of about 0.3 ms or less.
 SLICES = 4
+# Rows, by weight, with which a component that was opened since the last search is shown.
+FEW_ROWS = 3.0
 # From this many columns on, matrix products score rows faster than one row after the other.
 MANY_COLUMNS = 65
 
@@ -144,16 +146,30 @@ def _looked(state: State, working: Model | None, settings: Settings) -> Look:
 
 
 def components_mixture(look: Look) -> Mixture:
-    """The components in the units of the data: weights, means, covariances."""
+    """The components that are shown, in the units of the data: weights, means, covariances.
+
+    A row far from all others opens a component, which the next search judges. Until then it is shown if it has
+    FEW_ROWS: a lone outlier is no component. Densities know it nevertheless.
+    """
     if "components" not in look.cache:
-        look.cache["components"] = _in_units(mixture_of(refreshed(look.model)), look)
+        every, known = _every_component(look), look.model.known
+        mass = look.model.components.mass[: len(every.weights)]
+        shown = (np.arange(len(mass)) < known) | (mass >= FEW_ROWS)
+        weights, means, covariances = (values[shown] for values in every)
+        look.cache["components"] = Mixture(weights / weights.sum(), means, covariances)
     return look.cache["components"]  # type: ignore[no-any-return]
+
+
+def _every_component(look: Look) -> Mixture:
+    if "every" not in look.cache:
+        look.cache["every"] = _in_units(mixture_of(refreshed(look.model)), look)
+    return look.cache["every"]  # type: ignore[no-any-return]
 
 
 def whole_mixture(look: Look) -> Mixture:
     """The components and, as the last one, the broad Gaussian behind them: what densities come from."""
     if "whole" not in look.cache:
-        own, (components, shape, world, _, _) = components_mixture(look), look.model
+        own, (components, shape, world, _, _) = _every_component(look), look.model
         broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
         behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look)
         weights = np.append(own.weights * components.mass[: components.size[0]].sum(), BACKGROUND_ROWS)
@@ -174,7 +190,7 @@ def _in_units(mixture: Mixture, look: Look) -> Mixture:
 
 def log_density(look: Look, X: Array) -> Array:
     """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
-    if X.shape[1] >= MANY_COLUMNS:
+    if X.shape[1] >= MANY_COLUMNS or look.model.shape.diagonal:
         return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
     if look.scorer is None:
         model, answers = look.model, copied(look.model.components)

@@ -30,6 +30,8 @@ FINE_GAIN = 0.002
 # EM steps after a split, after a merge, on all rows at last; EM stops below this gain in nats a row.
 SPLIT_STEPS, MERGE_STEPS, FINAL_STEPS = 12, 6, 16
 TOLERANCE = 5e-4
+# Nats a row that the second half of the EM steps of a trial is trusted to gain, at most.
+HALF_GAIN = 0.1
 # Splits that lose less evidence than this are tried: leave-one-out decides.
 SLACK = 5.0
 # A move must gain so many nats, and a round of moves so many, to go on.
@@ -155,10 +157,17 @@ def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
     return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 
-def _fitted(problem: Problem, R: Array, steps: int, shape: Shape) -> Slices:
-    """EM from R with the common shape renewed half-way; then judged."""
+def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float = -np.inf) -> Slices:
+    """EM from R with the common shape renewed half-way; then judged.
+
+    A fit that half-way is so far below the value `least` that the other half cannot make up for it is left there.
+    """
     tau = shape.tau
     R, moments = yield from _em(problem, R, max(steps // 2, 1), shape)
+    if least > -np.inf:
+        half = yield from _judged(problem, R, moments, _shaped(problem, moments, tau))
+        if half.value < least - HALF_GAIN * len(R):
+            return half
     R, moments = yield from _em(problem, R, max(steps - steps // 2, 1), _shaped(problem, moments, tau))
     keep = moments.counts > MIN_COUNT
     if not keep.all() and keep.any() and not problem.settings.fixed:
@@ -249,7 +258,7 @@ def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
     for chosen in (order, good if len(good) < len(order) else order[: len(order) // 2], order[:1]):
         if chosen:
             R = moves.split_responsibilities(fit, chosen, splits)
-            trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape)
+            trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
             if trial.value > fit.value + MOVE_GAIN:
                 return trial
     return fit
@@ -269,7 +278,7 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
             if not chosen:
                 return fit
             R = moves.merge_responsibilities(fit, chosen)
-            trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape)
+            trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape, fit.value)
             if trial.value >= fit.value:
                 fit = trial
                 break

@@ -7,10 +7,11 @@ import numpy as np
 
 from everlearn.linalg.compile import kernel
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
-from everlearn.mixture.kernels.rows import NEGLIGIBLE, squared_distance
+from everlearn.mixture.kernels.rows import squared_distance
 
-# Responsibilities below this are left out of the moments.
-SMALL = 1e-6
+# Responsibilities below this are left out of the moments, and a component this many nats below the best of a row has
+# such a one: its distance need not be known further.
+SMALL, NEGLIGIBLE = 1e-6, 14.0
 TINY = 1e-300
 
 
