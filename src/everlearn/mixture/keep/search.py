@@ -25,7 +25,7 @@ Slices = Generator[None, None, Fit]
 FIRST_TAU = 2.0
 TAUS = tuple(2.0**p for p in range(-3, 8))
 # Factors of the ridge on smooth columns that are tried, and the gain in nats a row that a smaller one must bring.
-FINE = (1.0, 0.1, 0.01, 0.001)
+FINE = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 FINE_GAIN = 0.002
 # EM steps after a split, after a merge, on all rows at last; EM stops below this gain in nats a row.
 SPLIT_STEPS, MERGE_STEPS, FINAL_STEPS = 12, 6, 16
