@@ -10,7 +10,6 @@ fit of scikit-learn with the true number of components; an iteration is its own 
 import time
 import warnings
 
-import numpy as np
 from _page import parser, write_page
 from mixture_sets import gaussians
 from sklearn.exceptions import ConvergenceWarning
@@ -54,7 +53,7 @@ def streams(scale):
     X = groups(n, 8)[0]
     many = gaussians(50, 16, 4000 // scale, 2.0, 4, 0.4)[0]
     yield line("five groups, D = 8, batches of 1,000", n, *learned(X, 1000))
-    yield line("five groups, D = 8, one row at a time", n // 4, *learned(X[: n // 4], 1))
+    yield line("five groups, D = 8, one row at a time", n, *learned(X, 1))
     yield line("50 groups, D = 16, batches of 1,000", len(many), *learned(many, 1000))
 
 
