@@ -79,7 +79,8 @@ def kernel(function: Function) -> Function:
 
     A kernel that another one calls becomes a part of it: optimised there, once, with all that it calls.
     """
-    return _compiled(function)
+    # Said outright: a kernel that is called by an `inner` function would otherwise be compiled without counts as well.
+    return _compiled(function, _nrt=True)
 
 
 def inner(function: Function) -> Function:

@@ -351,21 +351,21 @@ JITTER = 1e-14
 
 
 # Loops, because numba compiles its text handling, which takes seconds, for the error message of a slice assignment.
-@kernel
+@inner
 def copy_vector(source, target):
     """Copy one array to another."""
     for i in range(source.shape[0]):
         target[i] = source[i]
 
 
-@kernel
+@inner
 def copy_matrix(source, target):
     """Copy one matrix to another."""
     for i in range(source.shape[0]):
         copy_vector(source[i], target[i])
 
 
-@kernel
+@inner
 def invert_spd(A, column):
     """Invert a symmetric positive definite A in place by sweeps; returns its log-determinant.
 
@@ -401,7 +401,7 @@ def invert_spd(A, column):
     return log_det
 
 
-@kernel
+@inner
 def inverse_factor(A, P):
     """Upper triangular P with P P' = A^-1 for a symmetric positive definite A, which is destroyed.
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 
 # What `decide` answers, as bits: the active slot learns the row, the previous one does, a trial begins.
 LEARN, LEARN_PREVIOUS, CHANGE = 1, 2, 4
@@ -27,7 +27,7 @@ ACCEPT, REVERT = -3.0, 5.0  # log-odds against a change that end a trial early
 RESET_SAMPLES = 0.1  # effective samples that a restarted model keeps of its past
 
 
-@kernel
+@inner
 def forgetting_factor(n_eff, horizon, weight):
     """lambda = min(1, (N - w)/N_eff): nothing is forgotten until the horizon of N samples is reached."""
     if n_eff + weight <= horizon:
@@ -45,7 +45,7 @@ def forgetting_factors(n_eff, horizons, size, weight):
     return factors
 
 
-@kernel
+@inner
 def log_mixture(log_weights, scores):
     """ln sum_j w_j exp(L_j)."""
     top = -np.inf
@@ -59,14 +59,14 @@ def log_mixture(log_weights, scores):
     return top + math.log(total)
 
 
-@kernel
+@inner
 def log_add(a, b):
     """ln(e^a + e^b)."""
     top = max(a, b)
     return top + math.log1p(math.exp(min(a, b) - top)) if top > -np.inf else top
 
 
-@kernel
+@inner
 def reweigh(log_weights, log_prior, scores):
     """w_j <- w_j exp(L_j), normalised, then (1 - share) w + share pi; in place."""
     total = log_mixture(log_weights, scores)
@@ -77,13 +77,13 @@ def reweigh(log_weights, log_prior, scores):
         log_weights[j] = math.log((1.0 - SHARE) * w + SHARE * math.exp(log_prior[j]))
 
 
-@kernel
+@inner
 def trusted_slot(bank):
     """The slot that was trusted last: the previous one during a trial, else the active one."""
     return 1 - bank.active[0] if bank.trial_rows[0] > 0 else bank.active[0]
 
 
-@kernel
+@inner
 def best(log_weights):
     """Index of the member with the largest weight, the first of equals."""
     k = 0
@@ -93,7 +93,7 @@ def best(log_weights):
     return k
 
 
-@kernel
+@inner
 def prior_log_odds(bank, inlier, outlier, background):
     """Log-odds against a change with this row, before the next ones: it comes at a rate of e/n after n quiet rows."""
     n = bank.n_rows[0]
@@ -102,7 +102,7 @@ def prior_log_odds(bank, inlier, outlier, background):
     return max(log_add(inlier, outlier) - background + math.log(n) - HASTE, 0.0)
 
 
-@kernel
+@inner
 def decide(bank, scores, background):
     """Take one row into account, in place: reweigh the members, and suspect, accept or revert a change.
 
@@ -147,7 +147,7 @@ def decide(bank, scores, background):
     return LEARN
 
 
-@kernel
+@inner
 def continue_trial(bank, scores, background, value):
     """Add a row to the log-odds of the previous bank against the new one, and end the trial when they decide.
 
@@ -179,7 +179,7 @@ def continue_trial(bank, scores, background, value):
     return actions
 
 
-@kernel
+@inner
 def reseed(log_weights, horizons, successors):
     """Members of longer horizons that are far behind the best start again from it.
 
@@ -193,7 +193,7 @@ def reseed(log_weights, horizons, successors):
     return k
 
 
-@kernel
+@inner
 def best_member(bank):
     """Slot and member that answer: the previous bank while the log-odds are not against it, its best member there."""
     slot = bank.active[0]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, copy_vector, invert_spd
+from everlearn.ppca.kernels.density import dot
 from everlearn.typing import Array
 
 STRONGEST = 1e100  # limit of a weight, so that its products stay finite
@@ -26,7 +27,7 @@ class Fisher(NamedTuple):
     sigma2: Array  # (1,)
 
 
-@kernel
+@inner
 def fisher(model, body, F, A):
     """Diagonal Fisher information of one row about mu, W and sigma2, into F (see `everlearn.ppca.keep.fisher`).
 
@@ -34,7 +35,7 @@ def fisher(model, body, F, A):
     """
     W, s, M_inv = model.W, model.sigma2, model.M_inv
     d, q = W.shape
-    np.dot(W, M_inv, A)
+    dot(W, M_inv, A)
     for i in range(d):
         a, w, F_w = A[i], W[i], F.W[i]
         aw = 0.0
@@ -50,10 +51,10 @@ def fisher(model, body, F, A):
     if body:
         F.sigma2[0] = (d - q) / s + np.trace(M_inv)
     else:
-        F.sigma2[0] = 0.5 * ((d - q) / (s * s) + np.sum(M_inv * M_inv))
+        F.sigma2[0] = 0.5 * ((d - q) / (s * s) + frobenius(M_inv, M_inv))
 
 
-@kernel
+@inner
 def take_reference(model, body, reference, A):
     """Make the parameters as they are the reference, with their Fisher information."""
     copy_vector(model.mu, reference.mu)
@@ -63,7 +64,7 @@ def take_reference(model, body, reference, A):
     reference.is_active[0] = True
 
 
-@kernel
+@inner
 def frobenius(A, B):
     """Frobenius inner product, the sum of the products of the entries."""
     total = 0.0
@@ -74,7 +75,7 @@ def frobenius(A, B):
     return total
 
 
-@kernel
+@inner
 def proximal_mean(beta, state):
     """Proximal step of mu: weighted mean of m and the reference; returns |m - mu|^2."""
     m, mu, mu_ref, F = state.m, state.mu, state.reference.mu, state.reference.F_mu
@@ -106,7 +107,7 @@ def proximal_entries(weight, state):
     return cross if state.W.size >= SAFE_SIZE else frobenius(state.S1, state.W)
 
 
-@kernel
+@inner
 def proximal_rows(weight, state, scratch):
     """Proximal step of W for any S2: row i solves (S2 + t diag(F_i)) w = S1_i + t F_i w*_i, t = `weight`.
 
@@ -135,7 +136,7 @@ def proximal_rows(weight, state, scratch):
     return frobenius(S1, W)
 
 
-@kernel
+@inner
 def proximal_noise(A, d, beta, state):
     """Proximal step of s: the root v of A - d v - 2 beta F v^2 (v - s*) between A/d and s*.
 
@@ -161,7 +162,7 @@ def proximal_noise(A, d, beta, state):
     return v
 
 
-@kernel
+@inner
 def proximal_step(beta, expanded, state, scratch):
     """R-step: minimise -Q + beta/2 |theta - theta*|^2 in the metric F of the reference, in place.
 
@@ -172,12 +173,12 @@ def proximal_step(beta, expanded, state, scratch):
     weight = min(state.sigma2[0] * beta, STRONGEST)
     cross = proximal_entries(weight, state) if expanded else proximal_rows(weight, state, scratch)
     W, T = state.W, scratch.T
-    np.dot(W.T, W, T)
+    dot(W.T, W, T)
     A = state.S0[0] + square - 2.0 * cross + (np.trace(T) if expanded else frobenius(state.S2, T))
     return proximal_noise(max(A, 0.0), W.shape[0], beta, state)
 
 
-@kernel
+@inner
 def paper_weight(weight, clip, info):
     """beta/F as printed, or at most one; counts those above it."""
     # Above one the step passes its reference, and the distance grows from row to row.
@@ -188,7 +189,7 @@ def paper_weight(weight, clip, info):
     return weight
 
 
-@kernel
+@inner
 def paper_step(beta, s, state, settings, info):
     """R-step as printed, theta - beta/F (theta - theta*), eq. 16 to 18, in place on mu and W.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import invert_spd, symmetric_product
 from everlearn.typing import Array
 
@@ -39,13 +39,19 @@ class RowScratch(NamedTuple):
 
 
 @kernel
+def dot(A, B, out):
+    """out = A B by BLAS; in a kernel of its own, because numba's np.dot needs reference counts and `inner` has none."""
+    np.dot(A, B, out)
+
+
+@kernel
 def row_scratch(d, q, gaps):
     """Work space for rows of d columns."""
     n = 1 if gaps else 0
     return RowScratch(np.empty(d), np.empty(q), np.empty(q), np.empty((n * q, n * q)), np.empty((n * d, n * q)))
 
 
-@kernel
+@inner
 def has_gaps(X):
     """Whether some cell is NaN."""
     for t in range(X.shape[0]):
@@ -55,7 +61,7 @@ def has_gaps(X):
     return False
 
 
-@kernel
+@inner
 def least_noise(mean_variance, mu):
     """Least noise variance that keeps C definite, and no finer than the rounding of the data."""
     top = 0.0
@@ -64,7 +70,7 @@ def least_noise(mean_variance, mu):
     return NOISE_SHARE * mean_variance + ROUNDING * top * top + TINY
 
 
-@kernel
+@inner
 def centre(x, base, y):
     """y = x - base, zero in the gaps of x; returns how many cells are observed."""
     observed = 0
@@ -77,7 +83,7 @@ def centre(x, base, y):
     return observed
 
 
-@kernel
+@inner
 def gram_of_observed(x, model, row):
     """M_o = W_o'W_o + s I over the observed cells of x, into row.M_gaps."""
     W, W_seen, M = model.W, row.W_seen, row.M_gaps
@@ -87,12 +93,12 @@ def gram_of_observed(x, model, row):
         for j in range(W.shape[1]):
             target[j] = seen * source[j]
     # A masked copy and one matrix product are faster than a loop over the observed rows of W.
-    np.dot(W_seen.T, W_seen, M)
+    dot(W_seen.T, W_seen, M)
     for j in range(M.shape[0]):
         M[j, j] += model.sigma2
 
 
-@kernel
+@inner
 def latent(x, model, row):
     """Posterior of the latent variable from the observed part of one row.
 
@@ -101,17 +107,17 @@ def latent(x, model, row):
     """
     observed = centre(x, model.mu, row.y)
     # Gaps are zero in y, so that the product over all columns is that over the observed ones.
-    np.dot(row.y, model.W, row.v)
+    dot(row.y, model.W, row.v)
     if observed == x.shape[0]:
-        np.dot(model.M_inv, row.v, row.z)
+        dot(model.M_inv, row.v, row.z)
         return observed, model.log_det
     gram_of_observed(x, model, row)
     log_det = invert_spd(row.M_gaps, row.z)
-    np.dot(row.M_gaps, row.v, row.z)
+    dot(row.M_gaps, row.v, row.z)
     return observed, log_det
 
 
-@kernel
+@inner
 def distance(x, model, row):
     """Squared Mahalanobis distance |y_o - W_o z|^2 / s + |z|^2, a sum without cancellation."""
     W, y, z = model.W, row.y, row.z
@@ -130,7 +136,7 @@ def distance(x, model, row):
     return total
 
 
-@kernel
+@inner
 def log_density(x, model, row):
     """ln N(x_o; mu_o, C_oo) of one row; 0 when nothing is observed."""
     observed, log_det = latent(x, model, row)

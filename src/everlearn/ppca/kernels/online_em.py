@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, copy_vector, inverse_factor, invert_spd, symmetric_product
 from everlearn.monitoring.kernels.page_hinkley import page_hinkley_step
 from everlearn.ppca.kernels.constraint import frobenius, paper_step, proximal_step, take_reference
 from everlearn.ppca.kernels.density import (
     FactoredPPCA,
     RowScratch,
+    dot,
     has_gaps,
     latent,
     least_noise,
@@ -57,16 +58,16 @@ class Sums(NamedTuple):
     S2: Array  # (q, q): z z'
 
 
-@kernel
+@inner
 def model_of(state):
-    """The parameters that a state holds, as the density kernels take them."""
+    """The parameters that a state holds, as the density kernels take them; only for callers compiled by `inner`."""
     return FactoredPPCA(state.mu, state.W, state.sigma2[0], state.M_inv, state.log_det[0])
 
 
 # -- E-step ----------------------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def fill_gaps(x, W, row):
     """Put the expectation W_i z into the gaps of y."""
     for i in range(x.shape[0]):
@@ -76,7 +77,7 @@ def fill_gaps(x, W, row):
                 row.y[i] += W[i, j] * row.z[j]
 
 
-@kernel
+@inner
 def add_gap_variance(x, gain, model, S1, row):
     """Add gain s W_i M_o^-1 to the rows of S1 that were gaps; returns the sum of their variances."""
     W, s = model.W, model.sigma2
@@ -89,7 +90,7 @@ def add_gap_variance(x, gain, model, S1, row):
     return variance
 
 
-@kernel
+@inner
 def accumulate(x, observed, blend, model, sums, row):
     """Blend the moments of y and z into sums.S1 and sums.S2; returns the row's share in S0.
 
@@ -118,7 +119,7 @@ def accumulate(x, observed, blend, model, sums, row):
     return blend.centring * square
 
 
-@kernel
+@inner
 def start_columns(x, state):
     """A column that is observed for the first time starts with its mean there."""
     for i in range(x.shape[0]):
@@ -129,7 +130,7 @@ def start_columns(x, state):
             state.n_unseen[0] -= 1
 
 
-@kernel
+@inner
 def expect(x, gain, centred, state, row):
     """E-step: average the expected statistics of one row in with weight `gain`.
 
@@ -150,15 +151,15 @@ def expect(x, gain, centred, state, row):
 # -- M-step and R-step -----------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def solve_loadings(state, scratch):
     """W = S1 S2^-1; leaves S2^-1 in scratch.P."""
     copy_matrix(state.S2, scratch.P)
     invert_spd(scratch.P, scratch.column)
-    np.dot(state.S1, scratch.P, state.W)
+    dot(state.S1, scratch.P, state.W)
 
 
-@kernel
+@inner
 def expand_loadings(state, scratch):
     """W = S1 S2^-1 K^(1/2) with K = S2: the M-step of the model with z ~ N(0, K), brought back to K = I.
 
@@ -168,23 +169,23 @@ def expand_loadings(state, scratch):
     S2 = state.S2
     # S2 is overwritten by its factor and then set to I: in the new latent variable nothing of it is left.
     inverse_factor(S2, scratch.P)
-    np.dot(state.S1, scratch.P, state.W)
+    dot(state.S1, scratch.P, state.W)
     copy_matrix(state.W, state.S1)
     for i in range(S2.shape[0]):
         for j in range(S2.shape[0]):
             S2[i, j] = 1.0 if i == j else 0.0
 
 
-@kernel
+@inner
 def unconstrained_noise(state, T):
     """mu = m, T = W'W; returns the noise variance (S0 - tr(S2 W'W))/d of the M-step, eq. 15."""
     W = state.W
     copy_vector(state.m, state.mu)
-    np.dot(W.T, W, T)
+    dot(W.T, W, T)
     return (state.S0[0] - frobenius(state.S2, T)) / W.shape[0]
 
 
-@kernel
+@inner
 def maximise(state, settings, scratch, info):
     """M-step, then the R-step if a reference is held, in place; returns the noise variance."""
     expand, T = settings.expand, scratch.T
@@ -205,13 +206,13 @@ def maximise(state, settings, scratch, info):
         if expand:
             copy_matrix(state.S1, state.W)
         else:
-            np.dot(state.S1, scratch.P, state.W)
+            dot(state.S1, scratch.P, state.W)
         return unconstrained_noise(state, T)
-    np.dot(state.W.T, state.W, T)
+    dot(state.W.T, state.W, T)
     return s
 
 
-@kernel
+@inner
 def restart_axis(j, s, state, scratch):
     """Turn a collapsed axis, which EM could never move, towards what the other axes leave of the last row."""
     S1, S2, W, y, z = state.S1, state.S2, state.W, scratch.row.y, scratch.row.z
@@ -228,10 +229,10 @@ def restart_axis(j, s, state, scratch):
     for i in range(d):
         W[i, j] = size * y[i]
         S1[i, j] = W[i, j] * S2[j, j]
-    np.dot(W.T, W, scratch.T)
+    dot(W.T, W, scratch.T)
 
 
-@kernel
+@inner
 def finish_row(s, state, settings, scratch, info):
     """Keep s above its floor, restart at most one collapsed axis, and factorise M for the next row."""
     W, M_inv, T = state.W, state.M_inv, scratch.T
@@ -255,7 +256,7 @@ def finish_row(s, state, settings, scratch, info):
 # -- when a reference is taken ---------------------------------------------------------------------
 
 
-@kernel
+@inner
 def count_observed(x):
     """Number of cells that are not NaN."""
     observed = 0
@@ -264,7 +265,7 @@ def count_observed(x):
     return observed
 
 
-@kernel
+@inner
 def is_due(x, observed, state, settings, row):
     """Whether the policy takes a new reference before this row is learned.
 
@@ -280,6 +281,12 @@ def is_due(x, observed, state, settings, row):
             value, state.detector, settings.drift, settings.threshold, settings.min_rows, settings.limit
         )
     return False
+
+
+@inner
+def hold_parameters(state, body, A):
+    """Make the parameters of a state its reference, in place."""
+    take_reference(model_of(state), body, state.reference, A)
 
 
 # -- loops over rows -------------------------------------------------------------------------------
@@ -300,7 +307,7 @@ def learn_rows(X, class_ends, state, settings, info):
         # The end of a class is honoured before a row without values, too; policies look at rows that say something.
         info.taken[t] = class_ends[t] or (observed > 0 and is_due(x, observed, state, settings, row))
         if info.taken[t]:
-            take_reference(model_of(state), settings.body, state.reference, scratch.A)
+            hold_parameters(state, settings.body, scratch.A)
         if observed == 0:
             continue
         state.k[0] += 1

@@ -26,12 +26,21 @@ from everlearn.forgetting.kernels.bank import (
     reseed,
     trusted_slot,
 )
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, copy_vector, invert_spd
 from everlearn.ppca.kernels.density import ROUNDING, TINY
 from everlearn.typing import Array
 from everlearn.variational.kernels.commit import commit
-from everlearn.variational.kernels.posterior import K0, LOG_2PI, Member, evaluate, plan_at, plan_stack, read_row
+from everlearn.variational.kernels.posterior import (
+    K0,
+    LOG_2PI,
+    Member,
+    borrow_plan,
+    evaluate,
+    plan_at,
+    plan_stack,
+    read_row,
+)
 from everlearn.variational.kernels.restart import Prior, derive, expand, gram, replay
 
 OVER = -1  # in `burn_in`, which counts the rows since a restart: the burn-in is over
@@ -54,13 +63,23 @@ class Scores(NamedTuple):
 
 @kernel
 def member_at(state, slot, j):
-    """One member; its arrays are views."""
+    """One member; its arrays are views, each with a reference of its own."""
     return Member(
         state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j], state.a[slot, j], state.b[slot, j]
     )
 
 
-@kernel
+# Reference counts of the twenty views of a member and its plan cost as much as the arithmetic of a row of eight
+# columns. What runs in every row borrows them instead, from functions that are compiled without such counts.
+@inner
+def borrow_member(state, slot, j):
+    """`member_at` without reference counts, for callers compiled by `inner` only."""
+    return Member(
+        state.B[slot, j], state.K[slot, j], state.C[slot, j], state.K_inv[slot, j], state.a[slot, j], state.b[slot, j]
+    )
+
+
+@inner
 def copy_member(source, target):
     """Make one member a copy of another."""
     copy_matrix(source.B, target.B)
@@ -73,7 +92,7 @@ def copy_member(source, target):
 # -- the background density ------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def log_background(s, n_o, nodes):
     """ln of p(x) (2 pi/tau)^(n/2) under the prior, s = tau |x - mu|^2: the radius of y is summed out on `nodes`.
 
@@ -89,7 +108,7 @@ def log_background(s, n_o, nodes):
     return top + math.log(total)
 
 
-@kernel
+@inner
 def look_up(s, table, first, step):
     """Cubic interpolation in a table over ln s with knots from `first` on, `step` apart; NaN beyond its end."""
     z = (math.log(s) - first) / step if s > 0.0 else 1.0
@@ -101,7 +120,7 @@ def look_up(s, table, first, step):
     return b + 0.5 * f * (c - a + f * (2.0 * a - 5.0 * b + 4.0 * c - d + f * (3.0 * (b - c) + d - a)))
 
 
-@kernel
+@inner
 def background(s, tau, n_o, n, settings):
     """Log density of a row if the past meant nothing but the mean and the noise."""
     value = np.nan
@@ -115,7 +134,7 @@ def background(s, tau, n_o, n, settings):
 # -- one slot --------------------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def score_slot(row, slot, state, settings, scores, stack):
     """Score the row by every member of a slot; those in burn-in are all the same and forget nothing."""
     bank = state.bank
@@ -133,11 +152,11 @@ def score_slot(row, slot, state, settings, scores, stack):
         # The noise changes more slowly than the axes, and a short horizon has too few rows to estimate it.
         rho = 1.0 - 1.0 / max(NOISE_MEMORY, n_eff)
         scores.log_density[slot, j], scores.distance[slot, j], scores.tau[slot, j] = evaluate(
-            row, member_at(state, slot, j), lam, rho, settings, state.rounding[0], plan_at(stack, slot, j)
+            row, borrow_member(state, slot, j), lam, rho, settings, state.rounding[0], borrow_plan(stack, slot, j)
         )
 
 
-@kernel
+@inner
 def learn_slot(row, slot, state, scores, stack, successors):
     """Every member of a slot learns the row; those far behind the best become copies of it."""
     bank = state.bank
@@ -145,7 +164,7 @@ def learn_slot(row, slot, state, scores, stack, successors):
     k = reseed(bank.log_weights[slot], bank.horizons, successors)
     for j in range(J):
         if not successors[j]:
-            lam, member, plan = scores.factor[slot, j], member_at(state, slot, j), plan_at(stack, slot, j)
+            lam, member, plan = scores.factor[slot, j], borrow_member(state, slot, j), borrow_plan(stack, slot, j)
             commit(row, member, state.seen[slot, j], lam, state.gappy[0], plan)
             bank.n_eff[slot, j] = lam * bank.n_eff[slot, j] + 1.0
             if state.learned[0] % EXPANSION == 0:
@@ -153,7 +172,7 @@ def learn_slot(row, slot, state, scores, stack, successors):
     # Copies are taken after the best member has learned the row.
     for j in range(J):
         if successors[j]:
-            copy_member(member_at(state, slot, k), member_at(state, slot, j))
+            copy_member(borrow_member(state, slot, k), borrow_member(state, slot, j))
             copy_vector(state.seen[slot, k], state.seen[slot, j])
             bank.n_eff[slot, j] = bank.n_eff[slot, k]
 
@@ -161,11 +180,11 @@ def learn_slot(row, slot, state, scores, stack, successors):
 # -- restart and burn-in ---------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def restart(slot, k, new, state, scores, column):
     """Restart the bank in slot `new` from member k of `slot`: its shape with the weight of a tenth of a sample."""
-    member = member_at(state, new, 0)
-    copy_member(member_at(state, slot, k), member)
+    member = borrow_member(state, new, 0)
+    copy_member(borrow_member(state, slot, k), member)
     copy_vector(state.seen[slot, k], state.seen[new, 0])
     B, K = member.B, member.K
     m = K.shape[0] - 1
@@ -304,7 +323,7 @@ def move_origin(state):
                 state.prior_B[s, c, i] -= state.prior_K[s, c, m] * move[i]
 
 
-@kernel
+@inner
 def start_counting_gaps(state):
     """From the first gap on, count how often each column is observed."""
     state.gappy[0] = True
@@ -315,7 +334,7 @@ def start_counting_gaps(state):
                 state.seen[slot, j, i] = state.K[slot, j, m, m]
 
 
-@kernel
+@inner
 def decide_row(n_o, state, settings, scores, column):
     """What to do with a scored row; a suspected change restarts the bank."""
     bank = state.bank

@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, copy_vector
 
 GAIN_TOLERANCE = 0.02  # columns observed nearly as often as the rows share one gain, which saves O(p^2) for each
 
 
-@kernel
+@inner
 def new_axes(plan, m):
     """The affine change of the latent variables that gives them mean zero and unit second moment."""
     K, shift, scale = plan.K, plan.shift, plan.scale
@@ -20,7 +20,7 @@ def new_axes(plan, m):
         scale[i] = math.sqrt(max(K[i, i] / N - shift[i] * shift[i], 1e-12))
 
 
-@kernel
+@inner
 def change_axes(A, m, shift, scale):
     """A <- T^-1 A T^-T for y = shift + scale y'."""
     p = A.shape[0]
@@ -32,7 +32,7 @@ def change_axes(A, m, shift, scale):
             A[j, i] = (A[j, i] - shift[i] * A[j, m]) / scale[i]
 
 
-@kernel
+@inner
 def change_inverse(A, m, shift, scale):
     """A^-1 <- T'A^-1 T for y = shift + scale y', given the inverse."""
     p = A.shape[0]
@@ -46,7 +46,7 @@ def change_inverse(A, m, shift, scale):
             A[i, j] *= scale[i]
 
 
-@kernel
+@inner
 def change_loadings(B, lam, x, plan):
     """B <- T^-1 (lam B + ybar x') in one pass."""
     p, n = B.shape
@@ -81,7 +81,7 @@ def slow_columns(row, seen, N, p, filled):
     return columns[:count], gains
 
 
-@kernel
+@inner
 def change_column(x, b, gain, lam, K_inv, plan, e):
     """e = (gain - 1) R_i for one column b of B, and its share in C'; returns x_i or what stands for it."""
     S, C_new, ybar, mean, fast = plan.S, plan.C, plan.ybar, plan.row, plan.column
@@ -129,7 +129,7 @@ def commit_with_gaps(row, member, seen, lam, plan):
         B[m, columns[k]] += E[k, m]
 
 
-@kernel
+@inner
 def commit(row, member, seen, lam, gappy, plan):
     """Carry out a plan in place, and bring the latent axes back to mean zero and unit second moment."""
     m = member.B.shape[0] - 1

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, invert_spd
 from everlearn.typing import Array
 from everlearn.variational.kernels.posterior import (
@@ -41,7 +41,7 @@ class Weakened(NamedTuple):
     K_inv: Array  # (m, m)
 
 
-@kernel
+@inner
 def weaken(state, lam, settings, past, plan):
     """Fill `past`; returns ln|K_t|."""
     m, n = state.B.shape
@@ -60,7 +60,7 @@ def weaken(state, lam, settings, past, plan):
     return invert_spd(past.K_inv, plan.column)
 
 
-@kernel
+@inner
 def add_moment(K, plan):
     """K += S + ybar ybar'."""
     S, ybar = plan.S, plan.ybar
@@ -69,7 +69,7 @@ def add_moment(K, plan):
             K[i, j] += S[i, j] + ybar[i] * ybar[j]
 
 
-@kernel
+@inner
 def log_evidence(row, state, lam, settings, past, plan):
     """ln L(x, lambda), the logarithm of the denominator of eq. 5, given q(y) in the plan.
 
@@ -92,7 +92,7 @@ def log_evidence(row, state, lam, settings, past, plan):
     return 0.5 * (n_o * (log_det - LOG_2PI + math.log(tau)) - m * LOG_2PI - trace - tau * q)
 
 
-@kernel
+@inner
 def expected_latent(row, state, settings, past, plan):
     """q(y) under the posterior of the row before (eq. 3a), shared by all lambda."""
     copy_matrix(state.K, past.K_inv)
@@ -101,7 +101,7 @@ def expected_latent(row, state, settings, past, plan):
     latent(settings.tau, len(row.x) - len(row.gaps), len(state.K), past.K_inv, 1.0, plan)
 
 
-@kernel
+@inner
 def end_points(row, state, settings, past, plan):
     """lambda by eq. 10: the posterior probability of lambda = 1 against lambda = 0."""
     odds = log_evidence(row, state, 1.0, settings, past, plan)
@@ -136,7 +136,7 @@ def posterior_mean(row, state, settings, past, plan):
     return mean / total
 
 
-@kernel
+@inner
 def update(row, state, lam, settings, past, plan):
     """Eq. 7 in place, for B = M K; a gap's loadings are weakened only."""
     B, K, C = state.B, state.K, state.C

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import invert_spd
 from everlearn.ppca.kernels.density import NOISE_SHARE
 from everlearn.typing import Array
@@ -90,6 +90,15 @@ def plan_at(stack, slot, j):
     )  # fmt: skip
 
 
+@inner
+def borrow_plan(stack, slot, j):
+    """`plan_at` without reference counts, for callers compiled by `inner` only."""
+    P, V, N = stack.matrices[slot, j], stack.vectors[slot, j], stack.noise[slot, j]
+    return Plan(
+        P[0], P[1], P[2], P[3], P[4], P[5], P[6], V[0], V[1], V[2], V[3], V[4], V[5], V[6], V[7], N[0], N[1], stack.fit
+    )  # fmt: skip
+
+
 @kernel
 def read_row(values, origin, x):
     """x = values - origin with zeros in the gaps, as a Row that shares memory with `x`."""
@@ -115,7 +124,7 @@ def read_row(values, origin, x):
 # -- small matrices --------------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def sandwich(A, C, T, out):
     """out = A C A for symmetric A and C; T is scratch."""
     p = A.shape[0]
@@ -134,7 +143,7 @@ def sandwich(A, C, T, out):
             out[j, i] = value
 
 
-@kernel
+@inner
 def times(A, v, out):
     """out = A v."""
     for i in range(A.shape[0]):
@@ -144,7 +153,7 @@ def times(A, v, out):
         out[i] = value
 
 
-@kernel
+@inner
 def trace_of_product(A, B):
     """tr(A B) for symmetric A and B."""
     total = 0.0
@@ -157,7 +166,7 @@ def trace_of_product(A, B):
 # -- planning --------------------------------------------------------------------------------------
 
 
-@kernel
+@inner
 def observe(row, B, C, K_inv, lam, plan):
     """Plan M_o'M_o, M_o'x_o and lam B_o x_o over the observed cells; x is zero in its gaps."""
     p, n = B.shape
@@ -178,7 +187,7 @@ def observe(row, B, C, K_inv, lam, plan):
     sandwich(K_inv, C_o, plan.T, plan.MM)
 
 
-@kernel
+@inner
 def latent(tau, n_o, m, K_inv, lam, plan):
     """Plan q(y): S^-1 = I + tau M'M + n (lam K)^-1, ybar = tau S M'x less a constant's share; returns ln|S|."""
     S, MM, column = plan.S, plan.MM, plan.column
@@ -201,7 +210,7 @@ def latent(tau, n_o, m, K_inv, lam, plan):
     return log_det
 
 
-@kernel
+@inner
 def whiten(A, g, m):
     """ln|A| and g'A^-1 g over the leading m x m block of A >= I, by Cholesky in place; g becomes L^-1 g."""
     log_det, q = 0.0, 0.0
@@ -219,7 +228,7 @@ def whiten(A, g, m):
     return 2.0 * log_det, q
 
 
-@kernel
+@inner
 def log_predictive(row, tau, shape, m, K_inv, lam, plan):
     """Log density of a row: N(mu, M M' + (v/tau) I) with v = 1 + E[y'(lam K)^-1 y], the loadings' own uncertainty.
 
@@ -254,7 +263,7 @@ def log_predictive(row, tau, shape, m, K_inv, lam, plan):
     return value - (shape + half) * math.log1p(0.5 * q / shape), tau * d2
 
 
-@kernel
+@inner
 def absorb(row, member, lam, plan):
     """Plan K' = lam K + Y and its inverse, and C' as if every cell were observed: a gap counts as M ybar."""
     B, S, K_new, C_new, ybar, u, v = member.B, plan.S, plan.K, plan.C, plan.ybar, plan.Bx, plan.K_inv_y
@@ -276,7 +285,7 @@ def absorb(row, member, lam, plan):
     invert_spd(plan.K_inv, plan.column)
 
 
-@kernel
+@inner
 def residual(row, B, v, fit):
     """|x_o - M_o ybar|^2 cell by cell, with v = K^-1 ybar; `fit` becomes M ybar."""
     p, n = B.shape
@@ -294,7 +303,7 @@ def residual(row, B, v, fit):
     return max(total, 0.0)
 
 
-@kernel
+@inner
 def misfit(row, B, plan):
     """Q = |x - M ybar|^2 + tr(S M'M) - tr(R K'^-1 R') with R = x ybar' - M Y, the evidence's sum of squares."""
     S, MM, K_new_inv, ybar, Mr, z = plan.S, plan.MM, plan.K_inv, plan.ybar, plan.column, plan.row
@@ -316,7 +325,7 @@ def misfit(row, B, plan):
     return max(q, 0.0)
 
 
-@kernel
+@inner
 def noise_floor(MM, m, n, rounding):
     """Least noise variance: a share of the mean variance of a column, and the rounding of the data."""
     total = 0.0
@@ -325,7 +334,7 @@ def noise_floor(MM, m, n, rounding):
     return NOISE_SHARE * total / n + rounding
 
 
-@kernel
+@inner
 def evaluate(row, member, lam, rho, settings, rounding, plan):
     """Score a row and plan what learning it would change; the member itself is not changed.
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, invert_spd
 from everlearn.typing import Array
 from everlearn.variational.kernels.posterior import latent, observe, read_row, residual, times, trace_of_product
@@ -22,7 +22,7 @@ class Prior(NamedTuple):
     b: Array  # (1,)
 
 
-@kernel
+@inner
 def gram(B, C):
     """C = B B'."""
     p, n = B.shape
@@ -66,7 +66,7 @@ def replay(rows, origin, prior, member, tau, rounding, plan):
         expand(member, plan.T)
 
 
-@kernel
+@inner
 def add_row(row, member, plan, B_new):
     """Add a row's expected statistics: Y to plan.K, x ybar' to B_new, and in a gap the expectation M Y."""
     B, K_inv, S, K_new, ybar, mean = member.B, member.K_inv, plan.S, plan.K, plan.ybar, plan.row
@@ -89,7 +89,7 @@ def add_row(row, member, plan, B_new):
                 B_new[c, i] += S[c, d] * mean[d]
 
 
-@kernel
+@inner
 def expand(member, L):
     """Parameter expansion in place: latent axes of mean zero and unit covariance, so that K = N I; C and K^-1 follow.
 
@@ -120,7 +120,7 @@ def expand(member, L):
     gram(B, member.C)
 
 
-@kernel
+@inner
 def derive(member, column):
     """C = B B' and K^-1, in place; `column` is scratch."""
     gram(member.B, member.C)
