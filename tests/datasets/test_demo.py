@@ -8,7 +8,8 @@ from everlearn.errors import InputError
 from everlearn.gaussian.conditional import impute
 from everlearn.gaussian.mixture import Mixture
 from everlearn.reporting.demo_report import DemoReport
-from everlearn.streams.prequential import Foresight
+from everlearn.streams.prequential import PrequentialResult
+from everlearn.streams.store.records import Event
 
 
 def whole(*arguments, **options):
@@ -93,8 +94,9 @@ class Truthful:
 def reported(alarm, changes=()):
     report, row = DemoReport(), 0
     for batch in demo_stream(8000, batch_rows=250):
-        rows = [change for change in changes if row <= change < row + 250]
-        report.add(batch, Foresight(-batch.regime.astype(float), alarm(batch), rows))
+        events = [Event(row + int(i), "novelty", 0.0) for i in np.flatnonzero(alarm(batch))]
+        events += [Event(change, "change", 0.0) for change in changes if row <= change < row + 250]
+        report.add(batch, PrequentialResult(row, -batch.regime.astype(float), events))
         row += 250
     return report
 

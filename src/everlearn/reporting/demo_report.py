@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch
 from everlearn.streams.prequential import PrequentialResult
+from everlearn.typing import Array
 
 _SPAN = 200  # rows at the beginning and the end of a regime that are compared
 _NEW_ROWS = 300  # rows for which a regime counts as new
 _SWITCH_ROWS = 25  # rows after a change of regime in which the temperature still moves
 _KEPT_ROWS = 2000  # latest rows, whose gaps are filled
 _START_ROWS = 1000  # rows after which faults are looked for
-
-Array = NDArray[np.float64]
 
 
 class RegimeResult(NamedTuple):
@@ -83,12 +82,12 @@ class DemoReport:
     def add(self, batch: DemoBatch, result: PrequentialResult) -> None:
         """Take a batch and what the model said of it before it learned it."""
         new, late = self._add_regimes(batch, result), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
-        changed = np.zeros(len(batch.X), dtype=bool)
+        novel, changed = result.novel, np.zeros(len(batch.X), dtype=bool)
         changed[[row - self.n_rows for row in result.changes if row >= self.n_rows]] = True
         switched = np.zeros(len(batch.X), dtype=bool)
         for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
-            switched[i] = self._follow(*row, change=changed[i], novel=result.novel[i], late=late[i])
-        without_fault = result.novel & late & (batch.fault == 0)
+            switched[i] = self._follow(*row, change=changed[i], novel=novel[i], late=late[i])
+        without_fault = novel & late & (batch.fault == 0)
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
         self._kept.append(batch)

@@ -14,7 +14,7 @@ from everlearn.errors import InputError, SourceLostError
 from everlearn.streams import runner as runners
 from everlearn.streams.runner import Runner
 from everlearn.streams.session import Session
-from everlearn.streams.sources.jsonl import messages_to_rows
+from everlearn.streams.sources.jsonl import batch_of_messages
 from everlearn.streams.sources.kafka import _Reading
 from everlearn.streams.sources.messages import address
 from everlearn.streams.sources.opening import open_source
@@ -51,7 +51,7 @@ def test_addresses():
 def test_messages_of_any_sort():
     columns = Columns(["column0", "column1"], {})
     payloads = [b"1,2.5", "[3, 4]", {b"column0": b"5", b"column1": b""}, b"", b"{broken", b"x,1", b'{"other": 1}']
-    rows = messages_to_rows([(f"place {i}", payload) for i, payload in enumerate(payloads)], columns)
+    rows = batch_of_messages([(f"place {i}", payload) for i, payload in enumerate(payloads)], columns)
     np.testing.assert_array_equal(rows.X, [[1, 2.5], [3, 4], [5, np.nan]])
     assert [(row.place, row.reason) for row in rows.bad] == [
         ("place 3", "an empty message"),
