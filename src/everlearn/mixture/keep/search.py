@@ -77,9 +77,10 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     if fixed:
         return (yield from _search_fixed(problem, start, tau))
     fit = yield from _moves(problem, np.ones((m, 1)) if start is None else start, tau)
-    if crowd:
-        D = problem.rows.Z.shape[1]
-        K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
+    D = problem.rows.Z.shape[1]
+    K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
+    # A start with more components than there would be seeds comes from a search that has done better than those.
+    if crowd and (start is None or start.shape[1] <= K):
         other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU)
         fit = other if other.value > fit.value else fit
     return fit
@@ -255,8 +256,9 @@ def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
     order = [int(k) for k in np.argsort(-gains, kind="stable") if gains[k] > -SLACK]
     order = order[: max(0, problem.settings.most - fit.size)]
     good = [k for k in order if gains[k] > 0.0]
-    for chosen in (order, good if len(good) < len(order) else order[: len(order) // 2], order[:1]):
-        if chosen:
+    tries = (order, good if len(good) < len(order) else order[: len(order) // 2], order[:1])
+    for i, chosen in enumerate(tries):
+        if chosen and chosen not in tries[:i]:
             R = moves.split_responsibilities(fit, chosen, splits)
             trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
             if trial.value > fit.value + MOVE_GAIN:
@@ -274,9 +276,9 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
             return fit
         pairs = _best_pairs(moves.merge_gains(problem.rows, fit, problem.world) + slack)
         yield
-        for chosen in (pairs, pairs[:1]):
-            if not chosen:
-                return fit
+        if not pairs:
+            return fit
+        for chosen in (pairs, pairs[:1]) if len(pairs) > 1 else (pairs,):
             R = moves.merge_responsibilities(fit, chosen)
             trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape, fit.value)
             if trial.value >= fit.value:
