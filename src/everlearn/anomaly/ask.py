@@ -118,7 +118,7 @@ def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, 
         P, log_det = density.precisions, density.log_weights - density.heights
     else:
         blocks = density.covariances[:, seen[:, None], seen]
-        P, log_det = np.linalg.inv(blocks), 0.5 * np.linalg.slogdet(blocks)[1]
+        P, log_det = np.asarray(np.linalg.inv(blocks)), np.asarray(0.5 * np.linalg.slogdet(blocks)[1])
     Pe = np.einsum("kij,kj->ki", P, e)
     diagonal = np.einsum("kii->ki", P)
     sd = 1.0 / np.sqrt(diagonal)

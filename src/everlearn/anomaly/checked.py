@@ -21,7 +21,7 @@ def check_state(state: State, fresh: State) -> None:
 
 def _check_like(name: str, value: Any, wanted: Any) -> None:
     """Same classes, shapes and types; finite or NaN, as rows may have gaps."""
-    if isinstance(wanted, tuple):
+    if hasattr(wanted, "_fields"):
         if type(value) is not type(wanted):
             raise ModelFileError(f"the detector's {name} is a {type(value).__name__}, not a {type(wanted).__name__}.")
         for field, part, like in zip(wanted._fields, value, wanted, strict=True):

@@ -220,7 +220,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self._state_, info, released = learn.learn(self._state_, X, self._settings(rule), self.mixture_)
         self._record(info, released, before)
         if self.contamination is not None:
-            self._follow_contamination()
+            self._follow_contamination(self.contamination)
         return _scores(info)
 
     def _settings(self, rule: str) -> Settings:
@@ -242,9 +242,9 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             seed=int(self.random_state),
         )
 
-    def _follow_contamination(self) -> None:
+    def _follow_contamination(self, share: float) -> None:
         """The threshold is the quantile of the scores: of p-values that are uniform, the contamination itself."""
-        self.offset_ = float(np.log(self.contamination))
+        self.offset_ = float(np.log(share))
 
     def _record(self, info: Info, released: list[keep.Release], before: int) -> None:
         log = self._events_
@@ -414,8 +414,8 @@ def _quantile(scores: Array, share: float) -> float:
 
 
 def _no_events() -> EventLog:
-    integers = [np.zeros(MAX_EVENTS, np.int64) for _ in range(4)]
-    return EventLog(*integers[:3], np.zeros(MAX_EVENTS), integers[3], 0)
+    kinds, first, last, columns = (np.zeros(MAX_EVENTS, np.int64) for _ in range(4))
+    return EventLog(kinds, first, last, np.zeros(MAX_EVENTS), columns, 0)
 
 
 def _with_event(log: EventLog, kind: int, first: int, last: int, value: float, column: int) -> EventLog:

@@ -52,7 +52,7 @@ def init(D: int, settings: Settings) -> State:
     """A state that has seen nothing."""
     V, H = len(STATISTICS), int(settings.patience) if np.isfinite(settings.patience) else 1
     return State(
-        Clock(*(counter() for _ in range(4)), counter(96), counter(), counter(FIRST_ROWS), counter()),
+        Clock._make(counter(value) for value in (0, 0, 0, 0, 96, 0, FIRST_ROWS, 0)),
         Sample(
             np.full((SAMPLE_ROWS, D), np.nan), counter(), Units(np.zeros(D), np.ones(D)), np.zeros((D, SAMPLE_ROWS)),
             np.zeros((D, SAMPLE_ROWS)), np.zeros(D, np.int64),
@@ -70,18 +70,19 @@ def init_memory(independent: Array, M: int) -> Memory:
     """A memory of statistics that holds nothing."""
     V = len(independent)
     integers = [np.zeros(V, np.int64) for _ in range(3)]
-    return Memory(np.zeros((V, M)), np.zeros((V, M)), *integers, independent, *(np.zeros(V) for _ in range(4)))
+    rows, floats = np.zeros((2, V, M)), np.zeros((4, V))
+    return Memory._make(array.copy() for array in (*rows, *integers, independent, *floats))
 
 
 def init_past(units: Units) -> Past:
     """A past that has seen nothing, in the given units."""
     D, T, p = len(units.centre), len(TIME_SCALES), REGRESSORS
     columns = lambda: np.zeros(D)  # noqa: E731
-    return Past(
+    return Past._make((
         units, np.zeros((LAGS, D)), columns(), np.zeros((D, p)), np.tile(np.eye(p), (D, 1, 1)), columns(), columns(),
         columns(), np.full(D, 1e-6), np.eye(D) * 1e-6, np.eye(D), *(np.zeros((T, D)) for _ in range(4)),
         *(np.zeros((2, T, D)) for _ in range(4)), np.full(D, np.nan), np.zeros(D, np.int64), np.zeros((D, 4)),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def no_density(D: int) -> Density:
@@ -97,11 +98,11 @@ def scratch_for(state: State) -> Scratch:
     D, K, S = state.sample.rows.shape[1], max(1, len(state.density.heights)), len(state.sample.rows)
     vectors = [np.zeros(D) for _ in range(5)]
     V = len(STATISTICS)
-    return Scratch(
+    return Scratch._make((
         np.zeros(D), np.zeros(D), np.zeros(D), np.zeros(D, np.int64), np.zeros((D, D)), np.zeros(K), np.zeros(S),
         np.zeros((D, REGRESSORS)), np.zeros(REGRESSORS), *vectors, np.zeros((4, len(TIME_SCALES), D)),
         np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 2)), np.zeros(D),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def no_info(n: int) -> Info:
@@ -116,7 +117,7 @@ def learn(state: State, X: Array, settings: Settings, mixture: Any) -> tuple[Sta
     # Kernels are compiled for arrays that can be written; a read-only one would be compiled for anew.
     X = X if X.flags.writeable else X.copy()
     while at < len(X):
-        some = Info(*(values[at:] for values in info))
+        some = Info._make(values[at:] for values in info)
         done = kernels.learn_rows(X[at:], state, settings, scratch_for(state), some)
         at += done
         state, release = keep_up(state, settings, mixture)

@@ -203,7 +203,7 @@ class Scratch(NamedTuple):
     z: Array  # (D,)
     u: Array  # (D,)
     e: Array  # (D,)
-    index: Integers  # (D,)
+    places: Integers  # (D,), of the observed columns
     block: Array  # (D, D)
     joint: Array  # (K,)
     squares: Array  # (S,)

@@ -48,7 +48,9 @@ class ChangeReport(NamedTuple):
 
     def __str__(self) -> str:
         header = ["", "precision", "recall", "delay", "false alarms per 1000"]
-        rows = [[name, *scores] for name, scores in zip(("detector", "always fires"), self, strict=True)]
+        rows: list[list[str | float]] = [
+            [name, *scores] for name, scores in zip(("detector", "always fires"), self, strict=True)
+        ]
         return Table(header, rows).text()
 
 

@@ -58,7 +58,7 @@ class Results:
         str
             Lines of text.
         """
-        rows = [[name, *map(float, row)] for name, row in zip(self.names, self.R, strict=True)]
+        rows: list[list[str | float]] = [[name, *map(float, row)] for name, row in zip(self.names, self.R, strict=True)]
         numbers = self.summary()
         tables = Table(["after", *self.names], rows), Table(list(numbers), [list(numbers.values())])
         return "\n\n".join(table.text() for table in tables)

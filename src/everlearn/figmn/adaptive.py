@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.figmn import learn as incremental
-from everlearn.figmn.learn import Info, MixtureState, Settings
+from everlearn.figmn.learn import MixtureState
+from everlearn.figmn.state import Info, Settings
 from everlearn.forgetting import bank as forgetting
 
 Array = NDArray[np.float64]

@@ -10,16 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.figmn.learn import (
-    MixtureState,
-    Settings,
-    bic_penalty,
-    covariances_of,
-    creation_priors,
-    from_components,
-    is_diagonal,
-    merged_to,
-)
+from everlearn.figmn.learn import MixtureState, bic_penalty, covariances_of, creation_priors, merged_to
+from everlearn.figmn.state import Settings, from_components, is_diagonal
 from everlearn.gaussian.merge import holds
 
 Array = NDArray[np.float64]

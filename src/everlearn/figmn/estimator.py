@@ -281,7 +281,8 @@ class FIGMN(Density, StreamEstimator):
         >>> model.partial_fit(X + 9.0).n_samples_seen_
         1000
         """
-        if not isinstance(n_samples, Real) or not 0.0 < float(n_samples) < np.inf:
+        given: Any = n_samples
+        if not isinstance(given, Real) or not 0.0 < float(given) < np.inf:
             raise InputError(
                 f"n_samples must be the positive number of rows that the mixture stands for; got {n_samples!r}."
             )

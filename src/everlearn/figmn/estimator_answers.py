@@ -14,6 +14,7 @@ from everlearn.figmn import ask as scoring
 from everlearn.figmn import learn as incremental
 from everlearn.figmn.estimator_conditioning import MixtureConditioning
 from everlearn.figmn.learn import MixtureState
+from everlearn.figmn.state import is_diagonal, mixture_of
 from everlearn.gaussian import mixture as mixtures
 from everlearn.linalg.backend import HOST, Backend
 from everlearn.linalg.backend_torch import device_failure, torch_device
@@ -162,7 +163,7 @@ class MixtureAnswers(MixtureConditioning):
         check_draws(n_samples)
         self._check_started()
         state, constants = self._readout()
-        X, labels = mixtures.sample(incremental.mixture_of(state), n_samples, generator(self.random_state))
+        X, labels = mixtures.sample(mixture_of(state), n_samples, generator(self.random_state))
         return X * constants.frame.scale, labels
 
     @property
@@ -202,4 +203,4 @@ class MixtureAnswers(MixtureConditioning):
 
 
 def _squares(state: MixtureState, scale: Array) -> Array:
-    return scale * scale if incremental.is_diagonal(state) else scale * scale[:, None]
+    return scale * scale if is_diagonal(state) else scale * scale[:, None]

@@ -20,11 +20,11 @@ from everlearn.figmn import refine as second_look
 from everlearn.figmn import serving as answering
 from everlearn.figmn.estimator_answers import LIMIT, MixtureAnswers
 from everlearn.figmn.estimator_merge import merged
-from everlearn.figmn.learn import Info, MixtureState
+from everlearn.figmn.learn import MixtureState
 from everlearn.figmn.loading import check_mixture
 from everlearn.figmn.serving import Pair, PairSettings
 from everlearn.figmn.settings import MAX_NUMBERS, Constants, MixtureSettings
-from everlearn.figmn.state import Warmup
+from everlearn.figmn.state import Info, Warmup
 from everlearn.linalg.backend import HOST
 from everlearn.linalg.backend_torch import device_failure
 from everlearn.linalg.chunked import to_internal, to_internal_with_gaps

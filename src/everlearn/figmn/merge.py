@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.base.scaling import Frame, frame_of_spread
-from everlearn.figmn.learn import MixtureState, mixture_of, regrouped
+from everlearn.figmn.learn import MixtureState, regrouped
+from everlearn.figmn.state import mixture_of
 from everlearn.gaussian import reduction
 from everlearn.gaussian.reduction import Greedy
 

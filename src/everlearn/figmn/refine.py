@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from everlearn.figmn.ask import score as ask
 from everlearn.figmn.kernels.missing_moments import add_expected_moments
-from everlearn.figmn.learn import MixtureState, covariances_of, from_components
+from everlearn.figmn.learn import MixtureState, covariances_of
+from everlearn.figmn.state import from_components
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from everlearn.figmn import consolidate as readout
 from everlearn.figmn import learn as incremental
-from everlearn.figmn.learn import Info, MixtureState, Settings, is_diagonal, novelty_thresholds
+from everlearn.figmn.learn import MixtureState, novelty_thresholds
+from everlearn.figmn.state import Info, Settings, is_diagonal
 from everlearn.linalg.backend import HOST, Backend
 
 Array = NDArray[np.float64]

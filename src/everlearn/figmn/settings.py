@@ -12,8 +12,9 @@ from everlearn.base.scaling import Frame
 from everlearn.errors import InputError
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import serving as answering
-from everlearn.figmn.learn import MixtureState, Settings
+from everlearn.figmn.learn import MixtureState
 from everlearn.figmn.serving import PairSettings
+from everlearn.figmn.state import Settings
 from everlearn.monitoring import event_log as monitor
 from everlearn.monitoring import page_hinkley as change
 from everlearn.monitoring.page_hinkley import PageHinkley

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from everlearn.base.scaling import Frame, frame_of_spread
 from everlearn.errors import InputError
-from everlearn.figmn import learn as incremental
 from everlearn.figmn import merge as joining
 from everlearn.figmn.estimator_merge import with_state
 from everlearn.figmn.learn import MixtureState
+from everlearn.figmn.state import from_components, mixture_of
 from everlearn.gaussian.gaussian import moment_match, whiten
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
 
@@ -59,7 +59,7 @@ def _state_of(mixture: Mixture, frame: Frame, n_samples: float) -> MixtureState:
     """The mixture as learned from `n_samples` rows."""
     square = frame.scale**2 if mixture.is_diagonal else frame.scale * frame.scale[:, None]
     ages = np.full(len(mixture.weights), n_samples)
-    state = incremental.from_components(
+    state = from_components(
         mixture.weights * n_samples, mixture.means / frame.scale, mixture.covariances / square, ages
     )
     return state._replace(n_rows=round(n_samples))
@@ -92,7 +92,7 @@ def answering_mixture(model: IncrementalGaussianMixture) -> Mixture:
     """The mixture that the densities of a model are, in the units of its columns."""
     model._check_started()
     state, constants = model._answer()
-    weights, means, covariances = incremental.mixture_of(state)
+    weights, means, covariances = mixture_of(state)
     scale = constants.frame.scale
     square = scale * scale if covariances.ndim == 2 else scale * scale[:, None]
     return Mixture(weights, means * scale, covariances * square)

@@ -225,7 +225,7 @@ def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Arr
         for i in np.flatnonzero((labels == k).any(axis=1)):
             drawn = labels[i] == k
             out[i, drawn] += Z[i, drawn] @ L[i, k].T
-    return out
+    return np.asarray(out)
 
 
 def full_covariances(mixture: ConditionalMixture) -> Array:

@@ -159,7 +159,7 @@ def _merge_greedily(
     labels, slots = np.arange(n), np.zeros((2, max(n - 1, 0)), dtype=np.intp)
     history = kernels.History(slots[0], slots[1], np.zeros(max(n - 1, 0)))
     merges = kernels.merge_greedily(components, factors, stop, labels, history)
-    return components, labels, kernels.History(*(array[:merges] for array in history))
+    return components, labels, kernels.History._make(array[:merges] for array in history)
 
 
 def refine(mixture: Mixture, reduced: Mixture, labels: Indices | None = None, *, max_sweeps: int = 100) -> Refined:

@@ -15,7 +15,7 @@ import numpy as np
 from everlearn.mixture import learn
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.learn import Progress
-from everlearn.mixture.state import Fading, Info, Settings, State
+from everlearn.mixture.state import Fading, Info, Reservoir, Settings, State
 from everlearn.typing import Array
 
 # Rows that the members remember in two columns; more columns need more, by the root of their number. The factors that
@@ -123,13 +123,11 @@ def taken_in(state: State, settings: Settings, progress: Progress) -> State:
 
 def with_fading(state: State, old: Fading, new: Fading) -> State:
     """A copy of the state that goes on forgetting by another factor: rows weigh now what they weighed."""
-    rows, log_weights, keys, size, level, offered = (values.copy() for values in state.reservoir)
-    more = (new.rate - old.rate) * max(int(offered[0]) - 1, 0)
-    sample = state.reservoir._replace(
-        rows=rows, log_weights=log_weights, keys=keys, size=size, level=level + more, offered=offered
-    )
-    sample.log_weights[: size[0]] += more
-    sample.keys[: size[0]] += more
+    sample = Reservoir._make(values.copy() for values in state.reservoir)
+    more, size = (new.rate - old.rate) * max(int(sample.offered[0]) - 1, 0), sample.size[0]
+    sample.level[:] += more
+    sample.log_weights[:size] += more
+    sample.keys[:size] += more
     pending = state.pending._replace(rows=state.pending.rows.copy(), weights=state.pending.weights.copy())
     model = None if state.model is None else learn.with_own_components(state.model)
     return state._replace(model=model, reservoir=sample, pending=pending)

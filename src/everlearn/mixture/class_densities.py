@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.figmn.learn import MixtureState, Settings, covariances_of, creation_priors
+from everlearn.figmn.learn import MixtureState, covariances_of, creation_priors
+from everlearn.figmn.state import Settings
 from everlearn.gaussian.conditional import log_sum_exp
 from everlearn.gaussian.gaussian import LOG_2PI, Array, Whitening, moment_match, safe_cholesky, whiten
 from everlearn.gaussian.merge import prior_counted_once

@@ -16,8 +16,9 @@ from everlearn.figmn import estimator_merge as mixture_merging
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import merge as joining
 from everlearn.figmn.first_edition import IncrementalGaussianMixture
-from everlearn.figmn.learn import MixtureState, Settings
+from everlearn.figmn.learn import MixtureState
 from everlearn.figmn.loading import check_frame, check_state
+from everlearn.figmn.state import Settings
 from everlearn.linalg.chunked import to_internal
 from everlearn.mixture import class_densities as classes
 from everlearn.mixture.class_densities import Blend, ClassShape, Common, Labelled, Views

@@ -830,7 +830,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
                 f"method={method!r} does not apply to mixtures. Use 'auto', which searches the structure of the merged "
                 "rows and components, or 'mean', whose density is the average of the models' densities."
             )
-        if n_components is not None and (not isinstance(n_components, Integral) or n_components < 1):
+        asked: Any = n_components
+        if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
             raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
         models = [self, *others]
         merging.check_units([model._state_ for model in models], self._names())

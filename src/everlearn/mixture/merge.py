@@ -95,16 +95,28 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State
     return state._replace(model=model._replace(world=_world(looked_at, model, settings.fading)))
 
 
+def _model(state: State) -> Model:
+    """The components of a state that is past its warm-up."""
+    assert state.model is not None
+    return state.model
+
+
+def _frame(state: State) -> Frame:
+    """The frame of a state that is past its warm-up."""
+    assert state.frame is not None
+    return state.frame
+
+
 # -- frames ------------------------------------------------------------------------------------------
 
 
 def united_frame(states: Sequence[State]) -> Frame:
     """Frame of all rows together: mean of the centres, and the power of two next to the spread about it."""
-    frames = [state.frame for state in states]
+    frames = [_frame(state) for state in states]
     first = frames[0]
     if all(np.array_equal(a, b) for frame in frames[1:] for a, b in zip(first, frame, strict=True)):
         return first
-    share = np.array([max(state.model.components.total[0], 1e-300) for state in states])
+    share = np.array([max(_model(state).components.total[0], 1e-300) for state in states])
     share /= share.sum()
     centres, scales = (np.array(values) for values in zip(*((f.centre, 1.0 / f.inverse) for f in frames), strict=True))
     # Differences from the first centre, so that large centres lose no digits.
@@ -139,7 +151,7 @@ def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading) -> Reser
     room = max(len(part.state.reservoir.rows) for part in parts)
     rows, weights, keys, level = [], [], [], -np.inf
     for state, _, share in parts:
-        sample, change = state.reservoir, change_of_frame(state.frame, frame)
+        sample, change = state.reservoir, change_of_frame(_frame(state), frame)
         m = int(sample.size[0])
         rows.append(sample.rows[:m] * change.ratio + change.offset)
         more = np.log(share) + fading.rate * (offered - int(sample.offered[0]))
@@ -178,8 +190,8 @@ def _drawn(model: Model, n: int) -> Reservoir:
 
 def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, join: bool) -> Model:
     """All components in one model; too many, or with `join` the same up to chance, are joined by their moments."""
-    totals = np.array([part.state.model.components.total[0] * part.share for part in parts])
-    largest = parts[int(np.argmax(totals))].state.model
+    totals = np.array([_model(part.state).components.total[0] * part.share for part in parts])
+    largest = _model(parts[int(np.argmax(totals))].state)
     shape = _mean_shape([part.state for part in parts], totals / totals.sum(), frame)
     limit = settings.fixed or settings.most
     # The likelihood ratio of two samples of one Gaussian is p / 2 on average for p parameters: twice that is chance.
@@ -201,24 +213,24 @@ def _mean_shape(states: Sequence[State], share: Array, frame: Frame) -> Shape:
     D = len(frame.centre)
     matrix, ridge, tau = np.zeros((D, D)), np.zeros(D), 0.0
     for state, s in zip(states, share, strict=True):
-        ratio, shape = change_of_frame(state.frame, frame).ratio, state.model.shape
+        ratio, shape = change_of_frame(_frame(state), frame).ratio, _model(state).shape
         matrix += s * shape.matrix * ratio * ratio[:, None]
         ridge += s * shape.ridge * ratio**2
         tau += s * shape.tau
-    return Shape(matrix, ridge, float(tau), states[0].model.shape.diagonal)
+    return Shape(matrix, ridge, float(tau), _model(states[0]).shape.diagonal)
 
 
 def _in_frame(part: Part, frame: Frame) -> Stock:
     """Moments of the part's components in the coordinates of `frame`, each row counted `share` times."""
-    ratio, offset = change_of_frame(part.state.frame, frame)
-    mass, counts, means, scatter = carry.stock_of_components(part.state.model.components)
+    ratio, offset = change_of_frame(_frame(part.state), frame)
+    mass, counts, means, scatter = carry.stock_of_components(_model(part.state).components)
     s = part.share
     return Stock(mass * s, counts * s, means * ratio + offset, scatter * (s * ratio * ratio[:, None]))
 
 
 def _with_shape(stock: Stock, part: Part, shape: Shape, frame: Frame) -> Stock:
     """Moments with which the covariances stay what they were when the common shape is another."""
-    old, ratio = part.state.model.shape, change_of_frame(part.state.frame, frame).ratio
+    old, ratio = _model(part.state).shape, change_of_frame(_frame(part.state), frame).ratio
     square = ratio * ratio[:, None]
     counts = stock.counts[:, None, None]
     before = stock.scatter + old.tau * old.matrix * square + (counts + old.tau) * np.diag(old.ridge * ratio**2)

@@ -66,13 +66,12 @@ def watch(
         if state.kinds[slot] == kernels.NOVELTY:
             observed = np.count_nonzero(~np.isnan(X[state.rows[slot] - first_row]))
             state.values[slot] = chdtrc(observed, state.values[slot])
-    return MonitorState(*state[:5], n)
+    return state._replace(n_events=n)
 
 
 def copied(state: MonitorState) -> MonitorState:
     """An independent copy."""
-    totals, memory, rows, kinds, values = (array.copy() for array in state[:5])
-    return MonitorState(totals, memory, rows, kinds, values, state.n_events)
+    return MonitorState._make([*(array.copy() for array in state[:5]), state.n_events])
 
 
 def events(state: MonitorState, since: int = 0) -> list[Event]:

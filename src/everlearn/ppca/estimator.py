@@ -342,7 +342,7 @@ class OnlinePPCA(PPCABase):
                 "no posterior of its parameters. Use method='mean' (moments of all data) or 'mode' (product of the "
                 "densities); VariationalPPCA has 'bayes'."
             )
-        q = self.n_components if n_components is None else n_components
+        q: Any = self.n_components if n_components is None else n_components
         if not isinstance(q, Integral) or not 1 <= int(q) <= self.n_features_in_:
             raise InputError(f"n_components must be from 1 to {self.n_features_in_}; got {n_components!r}.")
         models = [self, *others]

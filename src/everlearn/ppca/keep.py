@@ -94,7 +94,8 @@ def check(constraint: NaturalConstraint) -> NaturalConstraint:
     if isinstance(reference, OnChange) and isinstance(reference.detector, PageHinkley):
         page_hinkley.check(reference.detector, "constraint.reference.detector")
         return constraint
-    is_period = isinstance(reference, Every) and isinstance(reference.n, Integral) and reference.n >= 1
+    rows: Any = reference.n if isinstance(reference, Every) else None
+    is_period = isinstance(rows, Integral) and int(rows) >= 1
     if not is_period and reference not in ("step", "class"):
         raise InputError(
             "constraint.reference must be 'step', 'class', Every(n) with n >= 1 or OnChange(PageHinkley(...)); "

@@ -12,6 +12,8 @@ at once, by maximum likelihood.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from everlearn.ppca.keep import Every, NaturalConstraint, OnChange
@@ -73,6 +75,7 @@ def settings(
     body, square, reference = constraint.fisher == "body", scale * scale, constraint.reference
     policies = {"step": kernels.STEP, "class": kernels.CLASS}
     on_change, every = isinstance(reference, OnChange), isinstance(reference, Every)
+    test: Any = {name: float(getattr(reference.detector, name)) for name in TEST} if on_change else {}
     return plain._replace(
         strength_scale=float(strength.scale),
         strength_exponent=float(strength.exponent),
@@ -85,7 +88,7 @@ def settings(
         unit_mu=square * square if body else square,
         unit_W=square,
         unit_sigma2=square if body else square * square,
-        **({name: float(getattr(reference.detector, name)) for name in TEST} if on_change else {}),
+        **test,
     )
 
 

@@ -10,8 +10,9 @@ from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import require
 from everlearn.river.batches import Dicts, Features, batch_of
-from everlearn.river.learner import Array, Batch
+from everlearn.river.learner import Batch
 from everlearn.river.unsupervised import Unsupervised
+from everlearn.typing import Array
 
 require("river", extra="river")
 

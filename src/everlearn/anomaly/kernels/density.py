@@ -53,7 +53,7 @@ def partial_joint(density, k, z, seen, scratch):
 def surprisal(x, density, scratch):
     """-log density of the observed part of a row, in standard units; a gap counts as much as a usual value does."""
     D, K = x.shape[0], density.heights.shape[0]
-    z, index, m, gaps = scratch.z, scratch.index, 0, 0.0
+    z, index, m, gaps = scratch.z, scratch.places, 0, 0.0
     for j in range(D):
         z[j] = (x[j] - density.centre[j]) / density.scale[j]
         if np.isnan(z[j]):

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.errors import InputError
-from everlearn.experiments.peers.adapter import Array, Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model
 from everlearn.experiments.peers.anomaly_streams import GROUPS, Labelled
 from everlearn.experiments.peers.data import Absent, Context
 from everlearn.experiments.peers.measure import FAILED, NO_DATA, WHY, failure, measured
 from everlearn.experiments.peers.table import Measure, Row, Value
+from everlearn.typing import Array
 
 NAME = "anomaly"
 TITLE = "Anomalies"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model
 from everlearn.experiments.peers.data import KINDS, Context, changing
 from everlearn.experiments.peers.measure import measured
 from everlearn.experiments.peers.table import Measure, Row, Value
+from everlearn.typing import Array
 
 NAME = "change"
 TITLE = "Change detection"

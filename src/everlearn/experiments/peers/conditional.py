@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender
+from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.data import Context, split, streams_folder, wall_robot
 from everlearn.experiments.peers.measure import measured
 from everlearn.experiments.peers.table import Measure, Row, Value
+from everlearn.typing import Array
 
 NAME = "conditional"
 TITLE = "Conditional prediction"

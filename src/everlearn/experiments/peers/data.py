@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.experiments.peers.adapter import Array
+from everlearn.typing import Array
 
 GROUPS = 5
 

@@ -6,10 +6,11 @@ import functools
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender
+from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.data import Context, labelled, split
 from everlearn.experiments.peers.measure import measured
 from everlearn.experiments.peers.table import Measure, Row, Value
+from everlearn.typing import Array
 
 NAME = "density"
 TITLE = "Held-out log-likelihood"

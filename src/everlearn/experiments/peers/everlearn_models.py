@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import everlearn
-from everlearn.experiments.peers.adapter import OURS, Array, Contender, Model
+from everlearn.experiments.peers.adapter import OURS, Contender, Model
+from everlearn.typing import Array
 
 FIRST = "IncrementalGaussianMixture"
 """The model that the summary sets beside the peers."""

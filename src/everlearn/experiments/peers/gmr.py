@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model
 from everlearn.experiments.peers.scikit_learn import best_mixture, gaussian_interval
+from everlearn.typing import Array
 
 PACKAGE = "gmr"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender
+from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.density import prepared
 from everlearn.experiments.peers.measure import FAILED, measured
 from everlearn.experiments.peers.table import Measure, Row, Value
+from everlearn.typing import Array
 
 NAME = "missing"
 TITLE = "Missing values"

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model
 from everlearn.experiments.peers.scikit_learn import best_mixture
+from everlearn.typing import Array
 
 PACKAGE = "pomegranate"
 

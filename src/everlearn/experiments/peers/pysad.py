@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model
+from everlearn.typing import Array
 
 PACKAGE = "pysad"
 FIRST_ROWS = 200  # RSHash is told the range of the columns: that of the first rows

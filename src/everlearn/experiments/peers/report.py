@@ -82,7 +82,9 @@ def form_of(path: str | os.PathLike[str]) -> Any:
 
 def figures(table: Table) -> tables.Table:
     """All figures of one column of the comparison; our rows stand out, the best figure is strong."""
-    rows = [[row.contender.title, *(_figure(table, measure, row) for measure in table.measures)] for row in table.rows]
+    rows: list[list[tables.Value]] = [
+        [row.contender.title, *(_figure(table, measure, row) for measure in table.measures)] for row in table.rows
+    ]
     ours = [i for i, row in enumerate(table.rows) if row.contender.package == OURS and not row.contender.baseline]
     return tables.Table(["", *(measure.title for measure in table.measures)], rows, highlighted=ours)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model, gaussian_log_density
+from everlearn.experiments.peers.adapter import Contender, Model, gaussian_log_density
 from everlearn.experiments.peers.scikit_learn import gaussian_interval
+from everlearn.typing import Array
 
 PACKAGE = "river"
 Row = dict[int, float]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Array, Contender, Model, gaussian_log_density
+from everlearn.experiments.peers.adapter import Contender, Model, gaussian_log_density
+from everlearn.typing import Array
 
 PACKAGE = "sklearn"
 GRID = (1, 2, 4, 8, 16)

@@ -67,8 +67,7 @@ def room_for(known: int, settings: Settings) -> int:
 
 def copied(components: Components) -> Components:
     """The same components in arrays of their own."""
-    size, *numbers = components
-    return Components(size.copy(), *(values.copy() for values in numbers))
+    return Components._make(values.copy() for values in components)
 
 
 def stock_of_sample(fit: Fit, ratio: float) -> Stock:

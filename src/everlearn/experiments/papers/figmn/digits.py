@@ -127,7 +127,7 @@ def figmn_run(context: Context, unlabelled: Array, labelled: Images, test: Image
     """Accuracy of FIGMN in one pass over shuffled images, its settings chosen on training images."""
     axes = learn_axes(unlabelled, FIGMN_AXES)
     cut = context.pick(3000, 20_000)
-    some, held = Images(*(part[:cut] for part in labelled)), Images(*(part[-4000:] for part in labelled))
+    some, held = (Images._make(part[rows] for part in labelled) for rows in (slice(cut), slice(-4000, None)))
     candidates = context.pick(FIGMN_CANDIDATES[2:3], FIGMN_CANDIDATES)
     scores = {c: figmn_accuracy(figmn(*c, axes, some), axes, held) for c in context.track(candidates, "FIGMN")}
     best = max(scores, key=lambda c: scores[c])
