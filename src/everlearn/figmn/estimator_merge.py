@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +17,8 @@ from everlearn.figmn import refine as second_look
 from everlearn.figmn import serving as answering
 from everlearn.figmn.learn import MixtureState
 
-if TYPE_CHECKING:
-    from everlearn.figmn.first_edition import IncrementalGaussianMixture
-
-    Model = TypeVar("Model", bound=IncrementalGaussianMixture)
+# The estimator imports this module, so that its class cannot be named here: it would close an import circle.
+Model = Any
 
 Array = NDArray[np.float64]
 
@@ -102,13 +100,13 @@ def settled_copy(model: Model) -> Model:
     return settled
 
 
-def _content(model: IncrementalGaussianMixture) -> tuple[int, bytes]:
+def _content(model: Model) -> tuple[int, bytes]:
     """What models are ordered by before they are merged."""
     content = model._pair_.learning.means if model._warmup_ is None else model._warmup_.rows
     return model.n_samples_seen_, content.tobytes()
 
 
-def _replace_state(model: IncrementalGaussianMixture, state: MixtureState, *, primed: bool | None = None) -> None:
+def _replace_state(model: Model, state: MixtureState, *, primed: bool | None = None) -> None:
     """Give a model other components, without room for more: a model that travels is no larger than what it knows."""
     state = incremental.with_arrays(state, lambda array: array[: state.n_components].copy())
     model._pair_ = answering.init(state, primed=model._pair_.primed if primed is None else primed)
@@ -134,7 +132,7 @@ def _joined(template: Model, models: list[Model], shares: Array) -> Model:
     return whole
 
 
-def _compacted(whole: IncrementalGaussianMixture, priors: Array | None) -> MixtureState:
+def _compacted(whole: Model, priors: Array | None) -> MixtureState:
     state, settings = whole._pair_.learning, whole._constants_.settings.learning
     if state.n_components == 0:
         return state
@@ -155,7 +153,7 @@ def _priors(models: list[Model], shares: Array, frame: Frame) -> Array | None:
     return np.concatenate(parts)
 
 
-def _take_samples(whole: IncrementalGaussianMixture, models: list[Model]) -> None:
+def _take_samples(whole: Model, models: list[Model]) -> None:
     """Refine the components on all rows that the models have kept, and keep some of these in proportion."""
     seen = np.array([model._sampled_ for model in models])
     scales = [model._constants_.frame.scale / whole._constants_.frame.scale for model in models]
@@ -176,7 +174,7 @@ def _in_proportion(samples: list[Array], seen: NDArray[np.int64], total: int) ->
     return np.concatenate([samples[0][:0], *picked])
 
 
-def _spread(model: IncrementalGaussianMixture) -> Array | None:
+def _spread(model: Model) -> Array | None:
     """Scale of the columns, or None while there are too few rows to tell."""
     if model._warmup_ is None:
         return model._constants_.frame.scale

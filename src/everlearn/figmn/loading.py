@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everlearn.base.scaling import Frame
 from everlearn.figmn.adaptive import AdaptiveState
@@ -13,11 +13,11 @@ from everlearn.monitoring import event_log as monitor
 from everlearn.persistence import schema
 from everlearn.persistence.schema import expect, expect_fields, require
 
-if TYPE_CHECKING:
-    from everlearn.figmn.first_edition import IncrementalGaussianMixture
+# The estimator imports this module, so that its class cannot be named here: it would close an import circle.
+Model = Any
 
 
-def check_mixture(model: IncrementalGaussianMixture) -> None:
+def check_mixture(model: Model) -> None:
     """Refuse a loaded mixture in which an array has another shape or a count another range than learning needs."""
     D = model.n_features_in_
     _check_pair(model._pair_, model.covariance, D)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,13 @@ from everlearn.figmn.state import from_components, mixture_of
 from everlearn.gaussian.gaussian import moment_match, whiten
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
 
-if TYPE_CHECKING:
-    from everlearn.figmn.first_edition import IncrementalGaussianMixture
-
-    Model = TypeVar("Model", bound=IncrementalGaussianMixture)
+# The estimator imports this module, so that its class cannot be named here: it would close an import circle.
+Model = Any
 
 Array = NDArray[np.float64]
 
 
-def from_sklearn(cls: type[Model], mixture: GaussianMixture, n_samples: Any, parameters: dict[str, Any]) -> Model:
+def from_sklearn(cls: Any, mixture: GaussianMixture, n_samples: Any, parameters: dict[str, Any]) -> Model:
     """A model that has learned a fitted scikit-learn mixture, as if from `n_samples` rows, and goes on learning.
 
     The counts of the components are their weights times `n_samples`; densities are those of `mixture`.
@@ -48,7 +46,7 @@ def from_sklearn(cls: type[Model], mixture: GaussianMixture, n_samples: Any, par
     return with_state(model, joining.reduced(state, limit), frame, primed=False)
 
 
-def _frame_of(mixture: Mixture, model: IncrementalGaussianMixture) -> Frame:
+def _frame_of(mixture: Mixture, model: Model) -> Frame:
     """The model's own scale, or that of the mixture's columns."""
     mean, variance = moment_match(mixture.weights, mixture.means, variances(mixture))
     own = isinstance(model.scale, str)
@@ -65,7 +63,7 @@ def _state_of(mixture: Mixture, frame: Frame, n_samples: float) -> MixtureState:
     return state._replace(n_rows=round(n_samples))
 
 
-def to_sklearn(model: IncrementalGaussianMixture) -> GaussianMixture:
+def to_sklearn(model: Model) -> GaussianMixture:
     """A fitted scikit-learn mixture with the components that densities are answered from."""
     weights, means, covariances = answering_mixture(model)
     shape = "diag" if covariances.ndim == 2 else "full"
@@ -88,7 +86,7 @@ def fitted_sklearn(mixture: Mixture, covariance_type: str) -> GaussianMixture:
     return new
 
 
-def answering_mixture(model: IncrementalGaussianMixture) -> Mixture:
+def answering_mixture(model: Model) -> Mixture:
     """The mixture that the densities of a model are, in the units of its columns."""
     model._check_started()
     state, constants = model._answer()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,18 +13,17 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture, with_matrices
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.world import frame_of_spread, world_of_rows
-from everlearn.mixture.state import Array, Model, Settings, Shape, State
+from everlearn.mixture.state import Model, Settings, Shape, State
+from everlearn.typing import Array
 
-if TYPE_CHECKING:
-    from everlearn.mixture.estimator import IncrementalGaussianMixture
-
-    Estimator = TypeVar("Estimator", bound=IncrementalGaussianMixture)
+# The estimator imports this module, so that its class cannot be named here: it would close an import circle.
+Estimator = Any
 
 # The common shape counts for next to nothing, so that covariances stay as they were given.
 TAU = 1e-6
 
 
-def from_sklearn(cls: type[Estimator], mixture: Any, n_samples: Any, parameters: dict[str, Any]) -> Estimator:
+def from_sklearn(cls: Any, mixture: Any, n_samples: Any, parameters: dict[str, Any]) -> Estimator:
     """A model with the components of a fitted scikit-learn mixture, as if learned from `n_samples` rows.
 
     Rows drawn from the mixture stand in the reservoir, so that later searches know of it.

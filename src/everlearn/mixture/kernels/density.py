@@ -6,8 +6,8 @@ import numpy as np
 
 from everlearn.linalg.compile import kernel
 from everlearn.linalg.handle import Handle
+from everlearn.mixture.kernels.parts import Background, Components, Frame, Shape
 from everlearn.mixture.kernels.rows import NEGLIGIBLE, background_joint, limited, refresh, squared_distance
-from everlearn.mixture.state import Background, Components, Frame, Shape
 
 # The broad Gaussian behind the components counts for half a row.
 BACKGROUND_ROWS = 0.5

@@ -8,7 +8,7 @@ from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.missing import fill_row
-from everlearn.mixture.state import Background, Components, Frame, Reservoir, Settings, Shape
+from everlearn.mixture.kernels.parts import Background, Components, Frame, Reservoir, Settings, Shape
 
 # A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
