@@ -61,7 +61,8 @@ def origin() -> dict[str, Any]:
     name = str(script.resolve().relative_to(ROOT)) if script.resolve().is_relative_to(ROOT) else script.name
     return {
         "command": shlex.join(["python", name, *sys.argv[1:]]),
-        "commit": _git("rev-parse", "HEAD"),
+        # A tree that was sent to another machine without its history is told its commit.
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("EVERLEARN_COMMIT"),
         "changed": sorted(line[3:] for line in (changed or "").splitlines()),
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},

@@ -1,6 +1,6 @@
 """Held-out log-likelihood of one streaming pass beside converged batch EM with K by BIC.
 
-    python benchmarks/mixture_quality.py [--sets NAME ...] [--kept-aside] [--out benchmarks/results/mixture_quality]
+    python benchmarks/mixture_quality.py [--sets NAME ...] [--no-intervals] [--jobs N] [--quick]
 
 Three tenths of the rows are held out; columns are standardised on the others. Sets of fewer than 800 rows: two splits.
 Each set is streamed through `partial_fit` in batches of 1,000, shuffled and sorted by class. The gap is the held-out
@@ -9,13 +9,12 @@ where ours is better. In brackets the numbers of components. "Interval": how oft
 the others holds the truth on held-out rows, over all columns.
 """
 
-import argparse
-import json
 import time
 import warnings
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
+from _page import parser, write_page
 from mixture_sets import DEVELOPMENT, KEPT_ASIDE
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
@@ -25,6 +24,9 @@ from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 RIDGE, SMALL, MOST = 1e-3, 800, 20000
+SETS = {"development": DEVELOPMENT, "kept aside": KEPT_ASIDE}
+TITLES = {"development": "Sets that the defaults were chosen on", "kept aside": "Sets kept aside until the end"}
+QUICK = ("moons", "blobs")
 
 
 def split(X, y, seed):
@@ -76,15 +78,20 @@ def coverage(model, test):
     return float(np.mean(inside))
 
 
-def run(name, X, y, peers, intervals):
+def measure(kind, name, intervals):
+    """Results of one set: those of batch EM and of both orders; a reason where its data are not here."""
+    try:
+        X, y = SETS[kind][name]()
+    except OSError as error:
+        return f"{name}: left out, {error}"
+    found = []
     for seed in range(2 if len(X) < SMALL else 1):
         shuffled, sorted_rows, test = split(np.asarray(X, dtype=float), np.asarray(y), seed)
-        key = f"{name}#{seed}"
-        peers[key] = peers.get(key) or em_by_bic(shuffled, test)
-        yield {
-            "set": key, "n": len(shuffled), "D": shuffled.shape[1], "EM": peers[key],
+        found.append({
+            "set": f"{name}#{seed}", "n": len(shuffled), "D": shuffled.shape[1], "EM": em_by_bic(shuffled, test),
             "shuffled": streamed(shuffled, test, intervals), "sorted": streamed(sorted_rows, test, intervals),
-        }  # fmt: skip
+        })  # fmt: skip
+    return found
 
 
 def gaps(results, order):
@@ -116,38 +123,22 @@ def table(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="*")
-    parser.add_argument("--kept-aside", action="store_true")
-    parser.add_argument("--peers", type=Path, help="file in which the results of batch EM are kept between runs")
-    parser.add_argument("--no-intervals", action="store_true")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    peers = json.loads(arguments.peers.read_text()) if arguments.peers and arguments.peers.exists() else {}
-    chosen = {"development": DEVELOPMENT} | ({"kept aside": KEPT_ASIDE} if arguments.kept_aside else {})
-    report, found = [], {}
-    for kind, sets in chosen.items():
-        results = []
-        for name, load in sets.items():
-            if arguments.sets and name not in arguments.sets:
-                continue
-            try:
-                X, y = load()
-            except OSError as error:
-                print(f"{name}: left out, {error}")
-                continue
-            for result in run(name, X, y, peers, not arguments.no_intervals):
-                results.append(result)
-                print(table([result]).splitlines()[2], flush=True)
-            if arguments.peers:
-                arguments.peers.write_text(json.dumps(peers))
-        found[kind] = results
-        report.append(f"## Sets {kind}\n\n{table(results)}\n")
-    text = f"# Quality of the mixture\n\n{__doc__.split(chr(10) * 2, 2)[2]}\n" + "\n".join(report)
-    print("\n".join(text.splitlines()[-6:]))
-    if arguments.out:
-        arguments.out.with_suffix(".md").write_text(text)
-        arguments.out.with_suffix(".json").write_text(json.dumps(found, indent=1))
+    options = parser(__doc__)
+    options.add_argument("--sets", nargs="*", help="only these sets; no page is written")
+    options.add_argument("--no-intervals", action="store_true")
+    options.add_argument("--jobs", type=int, default=1, help="sets measured side by side")
+    arguments = options.parse_args()
+    chosen = QUICK if arguments.quick else arguments.sets
+    tasks = [(kind, name) for kind, sets in SETS.items() for name in sets if not chosen or name in chosen]
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        done = list(pool.map(measure, *zip(*tasks, strict=True), [not arguments.no_intervals] * len(tasks)))
+    body = [f"# Quality of the mixture\n\n{__doc__.split(chr(10) * 2, 2)[2]}"]
+    for kind, title in TITLES.items():
+        parts = [found for (its_kind, _), found in zip(tasks, done, strict=True) if its_kind == kind]
+        results = [result for found in parts if isinstance(found, list) for result in found]
+        body += [f"\n## {title}\n", table(results) if results else "None."]
+        body += [f"\n{found}" for found in parts if isinstance(found, str)]
+    write_page("mixture_quality", "\n".join(body), quick=arguments.quick or bool(arguments.sets))
 
 
 if __name__ == "__main__":
