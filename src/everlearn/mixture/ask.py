@@ -53,6 +53,10 @@ class Look:
     task: Any = None  # of the row kernel
     scorer: Any = None  # of the kernel that scores rows
 
+    def __getstate__(self) -> dict[str, Any]:
+        # References that compiled code holds cannot be copied; the next question makes them again.
+        return vars(self) | {"task": None, "scorer": None}
+
 
 class Rung(NamedTuple):
     """A search of the warm-up that questions work out in slices."""
@@ -68,6 +72,10 @@ class Asked:
     look: Look | None = None
     last: int = 0  # row of the last question
     rung: Rung | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A generator cannot be copied: in a copy or pickle, the search of the warm-up begins again.
+        return vars(self) | {"rung": None}
 
 
 def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: State) -> None:

@@ -809,20 +809,6 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         progress = Progress() if self._bank_ is None else members[1][adaptive.answering(self._bank_)]
         return super()._snapshot() | {"_progress_": progress, "_asked_": Asked(), "_members_": members}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy without the caches: a search that is under way begins again from the copied state."""
-        import copy
-
-        new = object.__new__(type(self))
-        new.__dict__.update(
-            {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in self._transient}
-        )
-        if new._is_started():
-            new._prepare(new.n_features_in_)
-            if new._bank_ is not None:
-                new._answer_from_bank()
-        return new
-
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
         if method not in ("auto", "mean"):

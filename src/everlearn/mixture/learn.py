@@ -49,6 +49,11 @@ class Progress:
     found: Model | None = None
     prepared: Prepared | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A search under way is a generator, which Python cannot copy: in a copy or pickle of the model it begins again
+        # from the state, and comes to the same result.
+        return Progress, ()
+
 
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
