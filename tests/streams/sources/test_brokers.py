@@ -11,7 +11,7 @@ import pytest
 from brokers_for_tests import KafkaProcess, MockKafka, free_port, mosquitto, redis_server
 from everlearn import OnlinePPCA
 from everlearn.errors import InputError, SourceLostError
-from everlearn.streams import runner as runners
+from everlearn.streams import backoff
 from everlearn.streams.runner import Runner
 from everlearn.streams.session import Session
 from everlearn.streams.sources.jsonl import batch_of_messages
@@ -100,7 +100,7 @@ def test_redis_entries_of_json_and_wrong_names(redis_port):
 def test_a_lost_redis_is_waited_for(tmp_path, monkeypatch):
     """The broker dies in the middle of a live run, comes back, and no row is missed."""
     redis = pytest.importorskip("redis", reason="redis is not installed")
-    monkeypatch.setattr(runners, "_FIRST_WAIT", 0.05)
+    monkeypatch.setattr(backoff, "_FIRST_WAIT", 0.05)
     port, said = free_port(), []
     where = f"redis://127.0.0.1:{port}/rows"
 
@@ -184,7 +184,7 @@ def test_a_kafka_that_stalls_is_reported_and_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("everlearn.streams.sources.messages.MessageSource.batch_messages", 8)
     monkeypatch.setattr("everlearn.streams.sources.kafka.STALL_SECONDS", 0.5)
     monkeypatch.setattr("everlearn.streams.sources.kafka.CONNECT_SECONDS", 0.5)
-    monkeypatch.setattr(runners, "_FIRST_WAIT", 0.05)
+    monkeypatch.setattr(backoff, "_FIRST_WAIT", 0.05)
     said, learned = [], []
     with KafkaProcess() as kafka, Store(tmp_path / "run.db") as store:
         for start in range(0, 500, 50):  # fetched one by one
