@@ -112,7 +112,7 @@ def test_demo(run):
         (["learn", "table.csv", "--model", "classifier"], "--target"),
         (["learn", "table.csv", "--target", "rpm"], "--target"),
         (["learn", "table.csv", "--set", "beta"], "name=value"),
-        (["learn", "table.csv", "--set", "speed=3"], "a mixture has the settings beta, change_detector"),
+        (["learn", "table.csv", "--set", "speed=3"], "a mixture has the settings change_detector, covariance_type"),
         (["learn", "--demo", "--columns", "rpm"], "--columns"),
         (["learn", "--demo", "--rows", "0"], "--rows"),
         (["learn", "--demo", "--rows", "many"], "--rows"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import everlearn
 from everlearn.errors import InputError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 
@@ -186,6 +187,29 @@ def test_rows_without_any_value():
     with pytest.raises(InputError, match="no component yet"):
         model.score_samples([[0.0, 0.0]])
     assert np.isfinite(model.partial_fit(groups(30)).score_samples([[0.0, 0.0]])).all()
+
+
+def test_rows_without_any_value_are_counted_and_teach_nothing():
+    """So that the row of an event is the row of the stream."""
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    X[590] = 40.0
+    holes = np.insert(X, [0, 5, 5, 300, 580], np.nan, axis=0)
+    model, plain = IncrementalGaussianMixture(), IncrementalGaussianMixture()
+    assert np.isnan(model.prequential(holes)[np.isnan(holes[:, 0])]).all()
+    plain.prequential(X)
+    np.testing.assert_array_equal(model.score_samples(X), plain.score_samples(X))
+    assert (model.n_samples_seen_, plain.n_samples_seen_) == (605, 600)
+    assert 590 in [event.row for event in plain.events_]
+    number = np.flatnonzero(~np.isnan(holes[:, 0]))
+    assert [event.row for event in model.events_] == [number[event.row] for event in plain.events_]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"n_components": 4}])
+def test_a_reduced_model_can_be_saved(parameters, tmp_path):
+    reduced = everlearn.reduce(IncrementalGaussianMixture(**parameters).fit(groups(600)), 2)
+    everlearn.save(reduced, tmp_path / "reduced.evl")
+    back, X = everlearn.load(tmp_path / "reduced.evl"), groups(300, seed=1)
+    np.testing.assert_array_equal(back.partial_fit(X).score_samples(X), reduced.partial_fit(X).score_samples(X))
 
 
 def test_a_reservoir_without_rows_is_refused():

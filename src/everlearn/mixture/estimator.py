@@ -373,22 +373,33 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Learn rows; returns the log-density of each before it was learned, NaN while warming up."""
         n = len(X)
-        left_out = None if weights is None else weights == 0.0
         if weights is None:
-            weights = _ONES[:n] if n <= len(_ONES) else np.ones(n)
-        # A single row is looked at by Python: NumPy's ways cost as much as learning it.
-        if math.isnan(X[0, 0]) if n == 1 else np.isnan(X[:, 0]).any():
-            empty = np.isnan(X).all(axis=1)
-            left_out = empty if left_out is None else left_out | empty
-        if left_out is None or not left_out.any():
+            return self._learn_rows(X, _ONES[:n] if n <= len(_ONES) else np.ones(n))
+        if weights.all():
             return self._learn_rows(X, weights)
-        out, kept = np.full(n, np.nan), np.flatnonzero(~left_out)
+        out, kept = np.full(n, np.nan), np.flatnonzero(weights)
         if len(kept):
             out[kept] = self._learn_rows(np.ascontiguousarray(X[kept]), weights[kept])
         return out
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
-        settings, alarm, detector = self._constants_
+        """Learn rows of positive weight; those without any value are counted and teach nothing."""
+        # A single row is looked at by Python: NumPy's ways cost as much as learning it.
+        first_is_gap = math.isnan(X[0, 0]) if len(X) == 1 else np.isnan(X[:, 0]).any()
+        observed = np.flatnonzero(~np.isnan(X).all(axis=1)) if first_is_gap else None
+        if observed is None or len(observed) == len(X):
+            info = self._learn_observed(X, weights)
+        else:
+            info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
+            if len(observed):
+                some = self._learn_observed(np.ascontiguousarray(X[observed]), weights[observed])
+                info.log_density[observed], info.distance[observed] = some.log_density, some.distance
+        self._watch(X, info)
+        self._rows_ += len(X)
+        return info.log_density
+
+    def _learn_observed(self, X: Array, weights: Array) -> Info:
+        settings = self._constants_[0]
         if self._bank_ is None:
             self._state_, info = learn.learn(self._state_, X, weights, settings, self._progress_)
         else:
@@ -396,11 +407,10 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             self._answer_from_bank()
             settings = self._settings()
         ask.follow(self._asked_, X, weights, settings, self._state_)
-        self._watch(X, info, alarm, detector)
-        self._rows_ += len(X)
-        return info.log_density
+        return info
 
-    def _watch(self, X: Array, info: Info, alarm: Array, detector: Any) -> None:
+    def _watch(self, X: Array, info: Info) -> None:
+        _, alarm, detector = self._constants_
         frame = self._state_.frame
         log_scale = np.zeros(X.shape[1]) if frame is None else frame.log_scale
         subtract_observed(X, log_scale, True, info.log_density)  # now in the units of the data
@@ -834,7 +844,9 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         if n_components is not None:
             settings = settings._replace(most=min(settings.most, int(n_components)), fixed=0)
         reduce = n_components is not None
-        whole._state_ = merging.merge(parts, settings, search=method == "auto" or reduce, reduce=reduce)
+        state = merging.merge(parts, settings, search=method == "auto" or reduce, reduce=reduce)
+        # From here on the model's own limit holds, not that of the reduction.
+        whole._state_ = merging.with_room(state, whole._constants_[0]) if reduce else state
         if whole._bank_ is not None:
             whole._bank_ = adaptive.init(whole._state_, whole._members_[0])
             whole._answer_from_bank()

@@ -62,6 +62,13 @@ def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, red
     return state
 
 
+def with_room(state: State, settings: Settings) -> State:
+    """The state with room for the components that may be created under other settings."""
+    model = _model(state)
+    room = carry.room_for(model.known, settings)
+    return state._replace(model=model._replace(components=carry.with_room(model.components, room)))
+
+
 def _settled(part: Part, settings: Settings) -> Part:
     """The part with components: a search on its first rows, if it has none yet."""
     if part.state.model is not None:

@@ -33,18 +33,25 @@ def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Compon
     """Components with room for more, refreshed."""
     stock = _without_empty(stock, total)
     K, D = stock.means.shape
+    new = Components(
+        np.array([K]), np.array([total]), np.zeros(1, np.int64), stock.mass, stock.counts, np.zeros(K),
+        stock.means, np.zeros((K, D)), stock.scatter, np.zeros((K, D, D)), np.zeros(K),
+    )  # fmt: skip
+    new = with_room(new, room)
+    refresh_all(new, shape)
+    return new
+
+
+def with_room(components: Components, room: int) -> Components:
+    """The same components in arrays with room for `room` of them, which may be fewer than before."""
+    K = int(components.size[0])
 
     def roomy(values: Array) -> Array:
         out = np.zeros((room, *values.shape[1:]))
-        out[:K] = values
+        out[:K] = values[:K]
         return out
 
-    new = Components(
-        np.array([K]), np.array([total]), np.zeros(1, np.int64), roomy(stock.mass), roomy(stock.counts), np.zeros(room),
-        roomy(stock.means), np.zeros((room, D)), roomy(stock.scatter), np.zeros((room, D, D)), np.zeros(room),
-    )  # fmt: skip
-    refresh_all(new, shape)
-    return new
+    return Components(*components[:3], *map(roomy, components[3:]))
 
 
 def _without_empty(stock: Stock, total: float) -> Stock:
