@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 USER_EXTRAS = sorted(set(EXTRAS) - {"all", "test", "docs"})
-MODULES = {"confluent-kafka": "confluent_kafka", "paho-mqtt": "paho"}
+MODULES = {"confluent-kafka": "confluent_kafka", "paho-mqtt": "paho", "prometheus-client": "prometheus_client"}
 
 
 def package(requirement):

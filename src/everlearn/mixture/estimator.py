@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,6 @@ from everlearn.base.conditioning import Conditional
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator, as_rows, column_names
 from everlearn.errors import InputError, MergeError
-from everlearn.figmn.estimator import FIGMN
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
 from everlearn.linalg.column_scan import subtract_observed
@@ -35,6 +34,9 @@ from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Event
 from everlearn.monitoring.page_hinkley import PageHinkley, check
 from everlearn.persistence.schema import expect_fields, require
+
+if TYPE_CHECKING:
+    from everlearn.figmn.estimator import FIGMN
 
 # Squared distance beyond which a row opens a component: the share of a component's own rows that lie farther.
 CREATION_LEVEL = 1e-6
@@ -188,6 +190,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         FIGMN
             An unfitted mixture.
         """
+        from everlearn.figmn.estimator import FIGMN  # its kernels take a third of a second to import
+
         return FIGMN(**parameters)
 
     @classmethod
