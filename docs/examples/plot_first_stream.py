@@ -24,10 +24,9 @@ stream = np.column_stack([temperature, pressure])
 stream[rng.random(stream.shape) < 0.05] = np.nan
 
 # %%
-# Score, then learn. The first rows show the model both regimes. `beta` is the share of a component's own rows that may
-# open a new one: few components, sharp edges.
+# Score, then learn. The first rows show the model both regimes.
 
-model = IncrementalGaussianMixture(beta=0.001)
+model = IncrementalGaussianMixture()
 model.partial_fit(stream[:1000])
 surprise = np.full(3000, np.nan)
 for t in range(1000, 3000):

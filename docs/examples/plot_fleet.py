@@ -32,16 +32,16 @@ shards = [rows_of(share, 600) for share in shares]
 held_out = np.concatenate([rows_of(share, 100) for share in shares])
 
 # %%
-# Learn apart. With `second_look` a model keeps a small sample of its rows, which makes merging sharper.
+# Learn apart. Each model keeps a bounded sample of its rows, on which the merged one is searched for structure.
 
-models = [IncrementalGaussianMixture(beta=0.05, second_look=True).partial_fit(rows) for rows in shards]
+models = [IncrementalGaussianMixture().partial_fit(rows) for rows in shards]
 
 # %%
 # Merge. The models stay as they were; `a + b` does the same for two. All must have the same columns and parameters, and
 # columns in the same units: anything else is refused.
 
 fleet = everlearn.merge(models)
-single = IncrementalGaussianMixture(beta=0.05, second_look=True).partial_fit(np.concatenate(shards))
+single = IncrementalGaussianMixture().partial_fit(np.concatenate(shards))
 print(f"one sensor alone      {np.mean([m.score(held_out) for m in models]):8.3f} nats a row")
 print(f"merged                {fleet.score(held_out):8.3f}")
 print(f"one model, all rows   {single.score(held_out):8.3f}")
@@ -62,7 +62,7 @@ figure
 # Ask. How usual is a reading, at a pump whose sensor never saw that regime? How likely is a power whose temperature is
 # missing?
 
-print("how usual:", fleet.novelty([[9.0, 42.0], [9.0, 60.0]]).round(4))
+print("how usual:", fleet.p_value([[9.0, 42.0], [9.0, 60.0]]).round(4))
 print("density with the temperature missing:", fleet.score_samples([[5.0, np.nan]]).round(2))
 
 # %%

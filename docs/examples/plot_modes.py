@@ -7,7 +7,7 @@ the density are: components that make one hill belong together.
 """
 
 # %%
-# Two crescents and a disc. Narrow first components (`delta`) follow a crescent as thin as its line.
+# Two crescents and a disc: several components follow each crescent.
 
 import numpy as np
 import plotly.graph_objects as go
@@ -23,7 +23,7 @@ disc = np.array([3.4, 0.6]) + rng.normal(0, 0.25, (1500, 2))
 X = rng.permutation(np.concatenate([upper, lower]) + rng.normal(0, 0.08, (3000, 2)))
 X = rng.permutation(np.concatenate([X, disc]))
 
-model = everlearn.reduce(IncrementalGaussianMixture(delta=0.05).fit(X), 14)
+model = IncrementalGaussianMixture().fit(X)
 print(f"{model.n_components_} components")
 
 # %%

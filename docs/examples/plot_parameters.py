@@ -2,8 +2,8 @@
 How the parameters act
 ======================
 
-Two numbers decide where components come from: `delta`, how wide a new component is, and `beta`, how far a row must be
-from all components to open one. Merging decides how many of them answer.
+A mixture finds the number of its components and their shapes by itself. Parameters bound what is kept, or say what is
+known beforehand.
 """
 
 # %%
@@ -13,8 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-import everlearn
-from everlearn import IncrementalGaussianMixture
+from everlearn import FIGMN, IncrementalGaussianMixture
 
 rng = np.random.default_rng(1)
 
@@ -45,53 +44,40 @@ def draw(models, titles):
 
 
 # %%
-# **delta** is the variance of a new component in units of the variance of each column. With one, the default,
-# components start as wide as the data: right for few rows of many columns. Here are two columns, a curve and thousands
-# of rows, and small components follow it better.
+# **max_components** bounds what is kept. The number of components is found from the rows; where that is more than may
+# be kept, those that cost least likelihood are merged.
 
-models = [IncrementalGaussianMixture(delta=delta).fit(X) for delta in (1.0, 0.1, 0.01)]
+models = [IncrementalGaussianMixture(max_components=most).fit(X) for most in (4, 12, "auto")]
 draw(
     models,
-    [f"delta = {m.delta}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
+    [f"at most {m.max_components}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
 )
 
 # %%
-# **beta** is the share of a component's own rows that may open a new one. Half of them, the default, creates freely
-# and leaves it to merging to tidy up; a thousandth only answers to what is truly new.
+# **n_components** asks for a number instead.
 
-models = [IncrementalGaussianMixture(delta=0.1, beta=beta).fit(X) for beta in (0.5, 0.01, 1e-4)]
-draw(
-    models,
-    [f"beta = {m.beta}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
-)
+models = [IncrementalGaussianMixture(n_components=n).fit(X) for n in (2, 8, 16)]
+draw(models, [f"{m.n_components_} components, {m.score(held_out):.2f}" for m in models])
 
 # %%
-# **Merging.** Learning keeps many fine components; what answers is a copy in which those that differ little are one.
-# `merging=False` shows, and asks, the fine ones.
+# **covariance_type** "diag" leaves out how columns go together: cheaper in many columns, but a curve needs more
+# components.
 
-models = [IncrementalGaussianMixture(delta=0.1, merging=merging).fit(X) for merging in (True, False)]
-draw(
-    models,
-    [f"merging = {m.merging}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models],
-)
+models = [IncrementalGaussianMixture(covariance_type=shape).fit(X) for shape in ("full", "diag")]
+draw(models, [f"{m.covariance_type}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models])
 
 # %%
-# **Choosing them.** :func:`everlearn.tune` lets several settings learn the same rows side by side and keeps the one
-# that gave each row the highest density *before* learning it. No rows are held back, and one pass is enough.
+# **The rule of the paper.** :class:`everlearn.FIGMN` has two numbers in their place: `delta`, how wide a new component
+# is, in units of the variance of each column, and `beta`, how far a row must be from all components to open one.
 
-candidates = [{"delta": delta, "beta": beta} for delta in (1.0, 0.3, 0.1, 0.03, 0.01) for beta in (0.5, 0.01)]
-best, results = everlearn.tune(X, candidates=candidates)
-for result in results[:4]:
-    print({key: round(value, 3) for key, value in result.items()})
-default = IncrementalGaussianMixture().fit(X)
-print(f"held out: {best.score(held_out):.3f}; with the default settings {default.score(held_out):.3f}")
+models = [FIGMN(delta=delta, beta=0.01).fit(X) for delta in (1.0, 0.1, 0.01)]
+draw(models, [f"delta = {m.delta}: {m.n_components_} components, {m.score(held_out):.2f}" for m in models])
 
 # %%
-# The score that the race goes by, for every candidate:
+# **Choosing.** Every model scores each row just before it is learned, so that no rows need be held back.
 
-figure = go.Figure()
-for beta in (0.5, 0.01):
-    ours = sorted((r["delta"], r["score"]) for r in results if r["beta"] == beta)
-    figure.add_scatter(x=[d for d, _ in ours], y=[s for _, s in ours], name=f"beta = {beta}")
-figure.update_layout(xaxis_title="delta", xaxis_type="log", yaxis_title="prequential log-likelihood a row")
+settings = (1, 2, 4, 8, 16, 32)
+models = [IncrementalGaussianMixture(n_components=n).partial_fit(X) for n in settings]
+figure = go.Figure(go.Scatter(x=settings, y=[m.prequential_score_ for m in models]))
+figure.update_layout(xaxis_title="components", xaxis_type="log", yaxis_title="prequential log-likelihood a row")
 figure

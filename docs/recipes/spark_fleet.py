@@ -25,7 +25,7 @@ PARTITIONS = 4
 
 def learn(key: tuple[str], batches: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     """Go on with the model of one device. Spark keeps it as bytes in its checkpoint; nothing is pickled."""
-    model = everlearn.loads(state.get[0]) if state.exists else everlearn.IncrementalGaussianMixture(second_look=True)
+    model = everlearn.loads(state.get[0]) if state.exists else everlearn.IncrementalGaussianMixture()
     for rows in batches:
         model.partial_fit(rows[COLUMNS].to_numpy(dtype=float))
     data = everlearn.dumps(model)
