@@ -19,6 +19,7 @@ def settings(beta=0.1):
     return incremental.Settings(
         centre=np.zeros(D), initial_variance=np.ones(D), thresholds=incremental.novelty_thresholds(beta, D),
         paper=False, forgetting=1.0, min_age=np.inf, min_count=0.0, max_components=50, max_merge_cost=0.1,
+        log_scale=np.zeros(D),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier, datasets
 from everlearn.errors import DivergenceWarning, InputError, MergeError, ModelFileError
+from everlearn.figmn.first_edition import IncrementalGaussianMixture as FirstEdition
 from everlearn.mixture.classifier_joint import insert_column
 from everlearn.persistence.model_file import dumps, loads
 
@@ -232,9 +233,9 @@ def test_joint_is_one_mixture_with_indicators():
 def test_a_late_column_of_zeros_is_as_if_it_had_always_been_there():
     X, _ = three_classes(100)
     X[::7, 1] = np.nan
-    late = IncrementalGaussianMixture(beta=0.0, scale=[1.0, 2.0, 0.5, 1.0]).fit(X)
+    late = FirstEdition(beta=0.0, scale=[1.0, 2.0, 0.5, 1.0]).fit(X)
     insert_column(late, 3, 3)
-    early = IncrementalGaussianMixture(beta=0.0, scale=[1.0, 2.0, 0.5, 0.5, 1.0]).fit(np.insert(X, 3, 0.0, axis=1))
+    early = FirstEdition(beta=0.0, scale=[1.0, 2.0, 0.5, 0.5, 1.0]).fit(np.insert(X, 3, 0.0, axis=1))
     early._settle(early._frame_)
     ratio = late._frame_.variance[3] / early._frame_.variance[3]
     assert np.allclose(late.means_, early.means_)

@@ -25,7 +25,7 @@ def holders(three_groups):
     """The same three hills, held in each way that is accepted."""
     batch = GaussianMixture(3, random_state=0).fit(three_groups)
     return {
-        "incremental": IncrementalGaussianMixture.from_sklearn(batch, n_samples=1500, merging=False),
+        "incremental": IncrementalGaussianMixture.from_sklearn(batch, n_samples=1500),
         "scikit-learn": batch,
         "value": Mixture(batch.weights_, batch.means_, batch.covariances_),
     }
@@ -64,25 +64,27 @@ def test_reduce_gives_the_kind_it_was_given(holders, kind, three_groups):
     value = fewer if kind == "value" else Mixture(fewer.weights_, fewer.means_, fewer.covariances_)
     assert len(value.weights) == 2
     np.testing.assert_allclose(value.weights.sum(), 1.0)
-    np.testing.assert_allclose(moments(value).mean, moments(holders["value"]).mean, atol=0.02)
+    # An incremental mixture is refined on rows that were drawn from it: three standard errors.
+    atol = 3 * three_groups.std() / np.sqrt(1500) if kind == "incremental" else 0.02
+    np.testing.assert_allclose(moments(value).mean, moments(holders["value"]).mean, atol=atol)
     assert everlearn.reduce(mixture, 7) is not None
     if kind != "value":
         assert fewer.score(three_groups) > mixture.score(three_groups) - 1.0
 
 
 def test_a_reduced_model_goes_on_learning_and_its_source_does_not_change(three_groups):
-    model = IncrementalGaussianMixture(merging=False).fit(three_groups[:1000])
+    model = IncrementalGaussianMixture(6).fit(three_groups[:1000])
     before = model.score_samples(three_groups)
-    fewer = everlearn.reduce(model, 4)
-    assert fewer.n_components_ == 4
+    fewer = everlearn.reduce(model, 2)
+    assert fewer.n_components_ == 2
     assert fewer.n_samples_seen_ == 1000
     assert fewer.partial_fit(three_groups[1000:]).n_samples_seen_ == 1500
     np.testing.assert_array_equal(model.score_samples(three_groups), before)
 
 
 def test_a_model_that_is_warming_up_can_be_reduced(three_groups):
-    model = IncrementalGaussianMixture(merging=False).partial_fit(three_groups[:60])
-    assert everlearn.reduce(model, 3).n_components_ == 3
+    model = IncrementalGaussianMixture().partial_fit(three_groups[:60])
+    assert everlearn.reduce(model, 2).n_components_ == 2
     whole = everlearn.reduce(model, 1000)
     np.testing.assert_allclose(whole.score_samples(three_groups), model.score_samples(three_groups), rtol=1e-12)
 
@@ -90,7 +92,7 @@ def test_a_model_that_is_warming_up_can_be_reduced(three_groups):
 def test_reducing_to_one_component_counts_the_prior_once():
     """All fine components of a stream as one: the batch mean and (prior + scatter)/n, to rounding."""
     X = np.random.default_rng(1).normal(3, 2, (500, 3))
-    model = IncrementalGaussianMixture(scale=[2.0, 2.0, 2.0], merging=False).fit(X)
+    model = everlearn.FIGMN(scale=[2.0, 2.0, 2.0], delta=1.0, beta=0.1).fit(X)
     assert model.n_components_ > 5
     one = everlearn.reduce(model, 1)
     np.testing.assert_allclose(one.means_[0], X.mean(axis=0), rtol=1e-10)

@@ -91,3 +91,10 @@ def test_noise_of_a_thousandth_of_a_columns_spread_is_found():
     model = IncrementalGaussianMixture().fit(X)
     _, std = model.predict_columns(X[:200], target=1, return_std=True)
     np.testing.assert_allclose(np.median(std), 3e-3, rtol=0.1)
+
+
+def test_groups_that_take_turns_are_found():
+    """A search on a part of the rows must not take every second one: here that is a single group."""
+    n = 2000
+    X = np.random.default_rng(0).normal(size=(n, 4)) + 20.0 * (np.arange(n) % 2)[:, None]
+    assert IncrementalGaussianMixture().fit(X).n_components_ == 2

@@ -22,6 +22,12 @@ Array = NDArray[np.float64]
 LIMIT = 1e60
 
 
+def to_scale(X: Array, scale: Array) -> Array:
+    """Rows in units of `scale`, with their gaps; values beyond LIMIT are kept there."""
+    with np.errstate(over="ignore"):
+        return np.clip(X / scale, -LIMIT, LIMIT)
+
+
 class Conditional:
     """For each of n rows, the distribution of some columns once others are known: a Gaussian mixture.
 

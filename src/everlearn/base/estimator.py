@@ -60,8 +60,7 @@ class StreamEstimator(BaseEstimator):
         """
         fresh = self._unfitted()
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
-        if not len(rows):
-            raise InputError("sample_weight is zero for every row; fit needs at least one row that counts.")
+        check_rows_left(rows)
         fresh._start(rows, whole=True)
         with HeldInterrupts():
             for part in _progress(len(rows), getattr(self, "verbose", 0)):
@@ -375,6 +374,12 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
             f"{weights[row]}. Give weight 0 to rows that should not count."
         )
     return weights
+
+
+def check_rows_left(rows: Array) -> None:
+    """Refuse to fit to rows all of which were left out by their weights."""
+    if not len(rows):
+        raise InputError("sample_weight is zero for every row; fit needs at least one row that counts.")
 
 
 def _check_merge_weights(weights: ArrayLike, n_models: int) -> Array:

@@ -187,6 +187,18 @@ def whole_mixture(look: Look) -> Mixture:
     return look.cache["whole"]  # type: ignore[no-any-return]
 
 
+def scaled_mixture(look: Look) -> tuple[Mixture, Array]:
+    """The whole mixture with every column divided by its power of two, and these scales.
+
+    Conditional distributions are worked out in it, so that columns of any unit have squares that are finite.
+    """
+    if "scaled" not in look.cache:
+        whole, inverse = whole_mixture(look), look.frame.inverse
+        square = inverse**2 if whole.is_diagonal else inverse * inverse[:, None]
+        look.cache["scaled"] = Mixture(whole.weights, whole.means * inverse, whole.covariances * square)
+    return look.cache["scaled"], 1.0 / look.frame.inverse
+
+
 def _in_units(mixture: Mixture, look: Look) -> Mixture:
     frame, scale = look.frame, 1.0 / look.frame.inverse
     if look.model.shape.diagonal:

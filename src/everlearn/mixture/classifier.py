@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.estimator import StreamEstimator
+from everlearn.base.estimator import StreamEstimator, check_rows_left
 from everlearn.base.labels import KINDS, check_labels, check_same_kind, inserted
 from everlearn.errors import InputError, MergeError, ModelFileError
 from everlearn.figmn.first_edition import IncrementalGaussianMixture
@@ -164,7 +164,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         y : array-like of shape (n_samples,)
             Their labels.
         sample_weight : array-like of shape (n_samples,), optional
-            Positive weights of the rows.
+            Weights of the rows; a row of weight zero is left out.
 
         Returns
         -------
@@ -173,6 +173,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         """
         fresh = self._unfitted()
         rows, labels, weights = fresh._check_batch(X, y, sample_weight, first=True)
+        check_rows_left(rows)
         fresh.classes_ = np.unique(labels)
         fresh._model_ = fresh._empty_model()
         fresh._model_.start(rows, np.searchsorted(fresh.classes_, labels))
@@ -202,7 +203,7 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         classes : array-like of shape (n_classes,), optional
             Labels to know of from the start; others may still come.
         sample_weight : array-like of shape (n_samples,), optional
-            Positive weights of the rows.
+            Weights of the rows; a row of weight zero is left out.
 
         Returns
         -------

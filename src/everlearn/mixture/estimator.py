@@ -12,7 +12,7 @@ from scipy.special import chdtri
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices, column_numbers
-from everlearn.base.conditioning import Conditional
+from everlearn.base.conditioning import Conditional, to_scale
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator, as_rows, column_names
 from everlearn.errors import InputError, MergeError
@@ -597,7 +597,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         rows, columns = self._question(X, given, target)
         names = self._names()
         shown = columns.tolist() if names is None else [names[column] for column in columns]
-        return Conditional(self._conditional(rows, columns), np.ones(len(columns)), shown)
+        return self._conditional(rows, columns, shown)
 
     def predict_columns(
         self,
@@ -655,7 +655,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         answers: list[list[Any]] = []
         for start in range(0, len(rows), self._part_rows(len(columns))):
             part = rows[start : start + self._part_rows(len(columns))]
-            answer = Conditional(self._conditional(part, columns), np.ones(len(columns)), [])
+            answer = self._conditional(part, columns, [])
             found: list[Any] = [answer.mean()]
             found += [answer.std()] if return_std else []
             found += [answer.cov()] if return_cov else []
@@ -695,8 +695,10 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """
         self._check_started()
         rows = self._check_X(X)
-        filled, std = conditional.impute(rows, ask.whole_mixture(self._look()))
-        return (filled, std) if return_std else filled
+        mixture, scale = ask.scaled_mixture(self._look())
+        values, std = conditional.impute(to_scale(rows, scale), mixture)
+        filled = np.where(np.isnan(rows), values * scale, rows)
+        return (filled, std * scale) if return_std else filled
 
     def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
         """Draw values of some columns for each row, given the others.
@@ -719,9 +721,11 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         """
         return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
 
-    def _conditional(self, rows: Array, columns: Indices) -> conditional.ConditionalMixture:
+    def _conditional(self, rows: Array, columns: Indices, shown: list[Any]) -> Conditional:
         others = np.setdiff1d(np.arange(self.n_features_in_), columns)
-        return conditional.condition(ask.whole_mixture(self._look()), others, rows[:, others], columns)
+        mixture, scale = ask.scaled_mixture(self._look())
+        known = to_scale(rows[:, others], scale[others])
+        return Conditional(conditional.condition(mixture, others, known, columns), scale[columns], shown)
 
     def _part_rows(self, targets: int) -> int:
         """Rows whose conditional mixtures fill about 16 MiB."""
