@@ -16,9 +16,9 @@ from everlearn.agents.rollout import Spaces
 from everlearn.agents.value_function import Settings, State
 from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
+from everlearn.figmn.estimator import FIGMN
 from everlearn.figmn.sklearn_conversion import fitted_sklearn
 from everlearn.gaussian.mixture import Mixture
-from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.persistence.schema import check_state, expect, require
 from everlearn.typing import Array
 
@@ -443,7 +443,7 @@ class MixtureQAgent(StreamEstimator):
         """
         return self._first_action_ + np.argmax(self.values(observations), axis=1)
 
-    def mixture(self) -> IncrementalGaussianMixture:
+    def mixture(self) -> FIGMN:
         """Return the value function as an ordinary mixture over (observations, one value for each action).
 
         It answers densities and conditions like any other, in the units of the environment. Each component counts
@@ -451,8 +451,8 @@ class MixtureQAgent(StreamEstimator):
 
         Returns
         -------
-        IncrementalGaussianMixture
-            A copy of what has been learned.
+        FIGMN
+            A copy of what has been learned, component by component.
         """
         self._check_started()
         if self._state_.n_regions == 0:
@@ -460,9 +460,8 @@ class MixtureQAgent(StreamEstimator):
         (weights, means, covariances), total = value_function.joint_mixture(self._state_, self._settings_)
         unit = np.concatenate([self._scale_, np.full(self.n_actions_, self._unit())])
         scaled = Mixture(weights, means * unit, covariances * unit * unit[:, None])
-        return IncrementalGaussianMixture.from_sklearn(
-            fitted_sklearn(scaled, "full"), n_samples=total, max_components=max(len(weights), 1)
-        )
+        known = fitted_sklearn(scaled, "full")
+        return FIGMN.from_sklearn(known, n_samples=total, max_components=max(len(weights), 1))
 
     def evaluate(self, env: Any, episodes: int, *, seed: int | None = None) -> Array:
         """Play episodes without exploring or learning.
