@@ -257,3 +257,10 @@ def test_a_lone_outlier_is_no_component_and_three_rows_alike_are():
     model.partial_fit([[500.1, -500.0], [500.0, -499.9], [499.9, -500.1]])
     assert model.n_components_ == 3
     np.testing.assert_allclose(model.means_[2], [500.0, -500.0], atol=0.5)
+
+
+def test_a_device_is_refused_and_not_ignored():
+    model = IncrementalGaussianMixture(device="cuda")
+    with pytest.raises(InputError, match=r"device='cuda' was given.*FIGMN\(device=...\)"):
+        model.partial_fit(np.zeros((3, 2)))
+    assert not hasattr(model, "n_features_in_")

@@ -39,11 +39,13 @@ def test_expectation_and_em(case):
         S, joints = R.copy(), np.empty(120)
         steps.expect(rows, gaussians, S, joints, 0, 120)
         found.append((S, joints))
-    np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-10)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-10)
+    # Row by row, posterior probabilities below this one are zeros: each left out changes the others by as much.
+    cut = gaussians.means.shape[0] * np.exp(-em.NEGLIGIBLE)
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=cut)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-10, atol=cut)
     S, T = R.copy(), R.copy()
     for a, b in zip(em.em(rows, S, shape, 4, 0.0), wide.em(rows, T, shape, 4, 0.0), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=cut * max(1.0, np.abs(b).max()))
 
 
 def test_leave_one_out_and_evidence(case):

@@ -81,8 +81,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         A row farther from all components than this share of their own rows would be is recorded as a novelty.
     change_detector : PageHinkley, optional
         The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
-    device : None or str, default=None
-        Where the matrices of large batches live: None is this machine's memory.
+    device : None, default=None
+        Only None, this machine's processor. `FIGMN` learns on devices of torch.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample` and `sample_columns`. An int also seeds the sample of rows and the random
         starts of the searches, which are always reproducible.
@@ -316,6 +316,11 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
+        if self.device is not None:
+            raise InputError(
+                f"device={self.device!r} was given, but IncrementalGaussianMixture learns on the processor only; "
+                "leave device=None, or use FIGMN(device=...)."
+            )
         self._monitor_ = event_log.init()
         self._rows_ = 0
         self._prepare(D)
