@@ -23,6 +23,9 @@ from everlearn.gaussian.reduction import Greedy, reduce_greedy
 from everlearn.typing import Array
 
 COMPACTION_COST = 0.1
+# A full mixture merges its cheapest pairs until one in so many places is free. Finding the cheapest pair costs
+# O(K^2 D^3); for one place at a time every novel row would pay for it.
+ROOM_SHARE = 8
 
 
 def make_room(state: State, settings: Settings) -> State:
@@ -32,7 +35,8 @@ def make_room(state: State, settings: Settings) -> State:
         return with_capacity(state, min(max(2 * K, 4), settings.max_components))
     if settings.max_merge_cost > 0:
         return compact(state, settings)
-    return merged_to(state, max_cost=0.0, max_components=K - 1, priors=creation_priors(K, settings))
+    room = max(1, K // ROOM_SHARE)
+    return merged_to(state, max_cost=0.0, max_components=K - room, priors=creation_priors(K, settings))
 
 
 def compact(state: State, settings: Settings) -> State:
