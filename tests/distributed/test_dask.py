@@ -137,14 +137,14 @@ def test_refusals(client, folder):
 def test_a_file_that_disappears(client, folder, monkeypatch):
     from everlearn.distributed import fitting
 
-    honest = fitting.partitions_of
+    honest = fitting.file_partitions
 
     def losing_one(*arguments):
         parts = honest(*arguments)
         os.remove(folder / "3.parquet")
         return parts
 
-    monkeypatch.setattr(fitting, "partitions_of", losing_one)
+    monkeypatch.setattr(fitting, "file_partitions", losing_one)
     with pytest.raises(InputError, match=r"3.parquet cannot be read on .* after 1 tries.*under the same path"):
         fit(OnlinePPCA(1), folder, engine=client, retries=0)
 

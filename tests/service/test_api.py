@@ -245,7 +245,7 @@ def test_events_are_streamed_and_resumed(start_service):
     service = start_service()
     rng = np.random.default_rng(0)
     with service.client() as client:
-        for shift in (0.0, 50.0, 0.0):
+        for shift in (0.0, 50.0, 100.0, -50.0):  # all new: what was seen before is no event
             client.post("/models/a/learn", json={"rows": as_json(rng.normal(size=(800, 2)) + shift)})
             learned(client, "a")
     messages = events_of(service.url, "/models/a/events", 5)

@@ -88,6 +88,7 @@ def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
     if partition.rows == 0:
         return
     choice = Choice(job.columns.names, job.columns.target, time="")
+    os.stat(partition.path)  # a file that was there may come back: an OSError, which is tried again
     with contextlib.closing(
         open_file(partition.path, choice, row_groups=partition.row_groups, slice_rows=job.batch_rows)
     ) as file:
