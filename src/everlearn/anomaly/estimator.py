@@ -157,7 +157,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
 
     # -- learning ---------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: Any = None) -> Self:
+    # Rows cannot be weighted: no parameter says so before the data do, to scikit-learn as well.
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:  # type: ignore[override]
         """Forget everything, then learn the rows of X in their order.
 
         Parameters
@@ -166,18 +167,35 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             The rows; NaN where a value was not observed.
         y : ignored
             Present for the scikit-learn interface.
-        sample_weight : None
-            Present for the common interface; rows cannot be weighted.
 
         Returns
         -------
         self
             The fitted detector.
         """
-        super().fit(X, None, sample_weight)
+        super().fit(X)
         if self.contamination is not None:
             self.offset_ = _quantile(self.score_samples(X), self.contamination)
         return self
+
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:  # type: ignore[override]
+        """Go on learning from the rows of X in their order, or hold them back.
+
+        Any split of a stream into batches gives the same detector.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows of the stream; NaN where a value was not observed.
+        y : ignored
+            Present for the scikit-learn interface.
+
+        Returns
+        -------
+        self
+            The detector, further on in the stream.
+        """
+        return super().partial_fit(X)
 
     def prequential(self, X: ArrayLike) -> Array:
         """Score each row of X, then learn it or hold it back.
@@ -196,11 +214,6 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         return scores
 
     def _check_batch(self, X: ArrayLike, y: Any, sample_weight: Any, *, first: bool) -> Any:
-        if sample_weight is not None:
-            raise InputError(
-                f"sample_weight was given ({type(sample_weight).__name__}); AnomalyDetector takes every row once. "
-                "Leave it out, and repeat or drop rows instead."
-            )
         return self._check_X(X, first=first), None, None
 
     def _start(self, X: Array, *, whole: bool) -> None:

@@ -131,6 +131,7 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     if state.guard.pressure[0] >= settings.patience:
         released.append(keep.release(state, settings, mixture))
         state = refreshed(state, settings, mixture)
+        state = state._replace(density=frozen(mixture, state.sample.units))
     elif clock.learned[0] >= clock.next_sample[0] or state.pending.size[0] == MOST_PENDING:
         state = refreshed(state, settings, mixture)
     if clock.rows[0] == clock.next_period[0]:
@@ -140,15 +141,24 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
 
 
 def refreshed(state: State, settings: Settings, mixture: Any) -> State:
-    """Let the mixture learn the pending rows, and take sample, units and density anew."""
+    """Let the mixture learn the pending rows, take sample and units anew, and the density where rows have grown."""
     clock, pending, sample = state.clock, state.pending, state.sample
+    before = clock.learned[0] - pending.size[0]
     if pending.size[0]:
         mixture.partial_fit(pending.rows[: pending.size[0]].copy())
         pending.size[0] = 0
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
     clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 25, MOST_PENDING))
+    # To ask the mixture costs a search, which rows that are few beside those before would hardly change.
+    if grown(before) == grown(clock.learned[0]):
+        return state
     return state._replace(density=frozen(mixture, sample.units))
+
+
+def grown(rows: int) -> int:
+    """How often a number of rows has grown by a tenth."""
+    return int(np.log(max(rows, 1)) / np.log(1.1))
 
 
 def with_units(state: State, settings: Settings) -> State:
@@ -176,6 +186,8 @@ def frozen(mixture: Any, units: Units) -> Density:
     the covariance of all rows) are those of the mixture itself.
     """
     D = len(units.centre)
+    # A copy is asked: what a mixture answers depends on the questions before, which a file does not keep.
+    mixture = mixture.copy()
     try:
         weights, means, covariances = mixture.weights_, mixture.means_, mixture.covariances_
     except NotFittedError:

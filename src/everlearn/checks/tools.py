@@ -12,6 +12,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import get_tags
 
+from everlearn.base.estimator import StreamEstimator
+
 ANSWERS = ("score_samples", "predict", "predict_proba", "decision_function", "transform")
 COLUMNS = 4
 TOLERANCE = 1e-10
@@ -69,12 +71,18 @@ def learn(model: Any, stream: Stream, sizes: Any = None) -> Any:
 
 
 def answers(model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
-    """What the model says about X, by method, and its public fitted attributes."""
+    """What the model says about X, by method, and its public fitted attributes; those of a model inside it as well."""
     found = {name: np.asarray(getattr(model, name)(X)) for name in ANSWERS if hasattr(model, name)}
     for name in sorted({*vars(model), *dir(type(model))}):
         if name.endswith("_") and not name.startswith("_"):
             with contextlib.suppress(AttributeError):
-                found[name] = np.asarray(getattr(model, name))
+                value = getattr(model, name)
+                if isinstance(value, StreamEstimator):
+                    # Two models are never equal as objects: what they say is compared, once they can say something.
+                    inside = answers(value, X) if value._is_started() else {}
+                    found.update({f"{name}.{key}": values for key, values in inside.items()})
+                else:
+                    found[name] = np.asarray(value)
     return found
 
 
