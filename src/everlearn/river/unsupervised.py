@@ -103,8 +103,9 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     units, and rows that lack different features compare. The score is (1 + r / (1 + |r|)) / 2, between 0 and 1 and in
     the order of r, as `river.metrics.ROCAUC` takes it: 0.5 is typical, 0.9 stands for 4 nats, 0.99 for 49.
 
-    A flexible model comes to expect anomalies that keep coming; a coarse one, such as
-    IncrementalGaussianMixture(max_components=5), goes on finding them odd.
+    A flexible model comes to expect anomalies that keep coming: it gives them components of their own. A single Gaussian,
+    IncrementalGaussianMixture(1), goes on finding them odd. The first 10 + 2 D rows of D features score 0: densities of
+    so few rows say that nearly every further row is odd.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     _needs: ClassVar[tuple[str, ...]] = ("score_samples",)
 
     def score_one(self, x: Features) -> float:
-        """How anomalous the features are, from 0 to 1, higher for the odder; 0 while nothing is known or given."""
+        """How anomalous the features are, from 0 to 1, higher for the odder; 0 while too little is known or given."""
         return float(self._scores(Dicts([x]))[0])
 
     def score_many(self, X: Any) -> Any:
@@ -138,7 +139,7 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
         return batch.series(self._scores(batch))
 
     def _scores(self, batch: Batch) -> Array:
-        if not len(batch) or not self._model._is_started():
+        if not len(batch) or not self._has_settled():
             return np.zeros(len(batch))
         rows = batch.rows(self._names)
         observed = ~np.isnan(rows)
@@ -146,6 +147,11 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
         surprise = -self._model.score_samples(rows) - typical  # type: ignore[attr-defined]
         score = 0.5 * (1.0 + surprise / (1.0 + np.abs(surprise)))
         return np.where(observed.any(axis=1), score, 0.0)
+
+    def _has_settled(self) -> bool:
+        """Whether the model has learned enough rows for its densities to tell usual rows from odd ones."""
+        model = self._model
+        return model._is_started() and model.n_samples_seen_ >= 10 + 2 * model.n_features_in_  # type: ignore[attr-defined]
 
 
 def _log_spread(model: StreamEstimator) -> Array:
