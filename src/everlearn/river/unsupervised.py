@@ -103,9 +103,9 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
     units, and rows that lack different features compare. The score is (1 + r / (1 + |r|)) / 2, between 0 and 1 and in
     the order of r, as `river.metrics.ROCAUC` takes it: 0.5 is typical, 0.9 stands for 4 nats, 0.99 for 49.
 
-    A flexible model comes to expect anomalies that keep coming: it gives them components of their own. A single Gaussian,
-    IncrementalGaussianMixture(1), goes on finding them odd. The first 10 + 2 D rows of D features score 0: densities of
-    so few rows say that nearly every further row is odd.
+    A flexible model comes to expect anomalies that keep coming: it gives them components of their own. A single
+    Gaussian, IncrementalGaussianMixture(1), goes on finding them odd. The first 10 + 2 D rows of D features score 0:
+    densities of so few rows say that nearly every further row is odd.
 
     Parameters
     ----------
