@@ -28,6 +28,7 @@ X, held_out = spiral(4000), spiral(2000)
 
 def outline(mean, covariance, width=2.0):
     """Points at two standard deviations."""
+    covariance = np.diag(covariance) if covariance.ndim == 1 else covariance
     angle = np.linspace(0, 2 * np.pi, 60)
     return mean + width * np.column_stack([np.cos(angle), np.sin(angle)]) @ np.linalg.cholesky(covariance).T
 
