@@ -64,7 +64,7 @@ def test_to_sklearn_scores_identically(seed, power, covariance, second_look):
 
 def test_what_scikit_learn_offers_works_on_the_exported_mixture():
     X = groups(np.random.default_rng(0))
-    model = everlearn.reduce(IncrementalGaussianMixture().fit(X), 3)
+    model = everlearn.reduce(everlearn.FIGMN().fit(X), 3)
     batch = model.to_sklearn()
     assert batch.predict_proba(X).shape == (400, batch.n_components)
     assert np.isfinite([batch.bic(X), batch.aic(X)]).all()

@@ -230,7 +230,7 @@ def test_parameters_that_no_longer_fit_are_refused_before_the_file_is_written(tm
     model = fitted().set_params(ridge=-1.0)
     with pytest.raises(InputError, match=r"RunningNormal cannot be saved.*'ridge'.*take effect with fit"):
         model.save(tmp_path / "m.evl")
-    model = everlearn.IncrementalGaussianMixture().fit(np.eye(3)).set_params(covariance="diag")
+    model = everlearn.IncrementalGaussianMixture().fit(np.eye(3)).set_params(forgetting="adaptive")
     with pytest.raises(InputError, match="IncrementalGaussianMixture cannot be saved"):
         model.save(tmp_path / "m.evl")
     assert os.listdir(tmp_path) == []
