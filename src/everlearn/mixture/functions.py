@@ -69,7 +69,8 @@ def reduce(mixture: Any, n_components: int) -> Any:
     --------
     >>> import everlearn
     >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(600, 2))
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2)) + 9.0 * rng.integers(3, size=(600, 1))
     >>> model = everlearn.IncrementalGaussianMixture(4).fit(X)
     >>> everlearn.reduce(model, 2).n_components_
     2
