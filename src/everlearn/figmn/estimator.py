@@ -160,7 +160,7 @@ class FIGMN(Density, StreamEstimator):
         Means of the components.
     covariances_ : ndarray of shape (n_components_, n_features, n_features)
         Covariances of the components; (n_components_, n_features) with covariance_type="diag".
-    precisions_ : ndarray of the shape of covariances_
+    precisions_ : ndarray of the same shape
         Inverses of the covariances.
     n_components_ : int
         Number of components.
