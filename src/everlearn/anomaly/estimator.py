@@ -119,7 +119,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     >>> scores = detector.prequential(X)
     >>> int(scores.argmin())
     1500
-    >>> event = detector.events_[-1]
+    >>> event = min(detector.events_, key=lambda event: event.value)
     >>> event.kind, event.row, event.column
     ('anomaly', 1500, 1)
     """

@@ -189,7 +189,7 @@ class FIGMN(Density, StreamEstimator):
     >>> from everlearn import FIGMN
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
-    >>> model = FIGMN(delta=0.1, beta=0.001).fit(rng.permutation(X))
+    >>> model = FIGMN(delta=0.1, beta=1e-5).fit(rng.permutation(X))
     >>> model.n_components_
     2
     >>> model.weights_.round(2)

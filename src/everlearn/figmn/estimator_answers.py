@@ -77,7 +77,7 @@ class MixtureAnswers(MixtureConditioning):
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> model = IncrementalGaussianMixture().fit(np.random.default_rng(0).normal(size=(1000, 2)))
         >>> model.novelty([[0.5, 0.5], [9.0, 9.0], [0.5, np.nan]]) > 1e-4
         array([ True, False,  True])

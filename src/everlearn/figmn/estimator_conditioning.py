@@ -57,7 +57,7 @@ class MixtureConditioning:
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> x = np.random.default_rng(0).normal(size=2000)
         >>> model = IncrementalGaussianMixture(beta=0).fit(np.column_stack([x, 3 * x + 1]))
         >>> model.condition([[2.0]], given=0, target=1).mean().round(1)
@@ -111,7 +111,7 @@ class MixtureConditioning:
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> x = np.random.default_rng(0).normal(size=2000)
         >>> model = IncrementalGaussianMixture(beta=0).fit(np.column_stack([x, 3 * x + 1, -x]))
         >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
@@ -160,7 +160,7 @@ class MixtureConditioning:
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> x = np.random.default_rng(0).normal(size=2000)
         >>> model = IncrementalGaussianMixture(beta=0).fit(np.column_stack([x, 3 * x + 1]))
         >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)

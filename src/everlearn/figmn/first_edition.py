@@ -135,7 +135,7 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
     Examples
     --------
     >>> import numpy as np
-    >>> from everlearn import IncrementalGaussianMixture
+    >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(0, 1, (500, 2)), rng.normal(9, 1, (500, 2))])
     >>> model = IncrementalGaussianMixture().fit(rng.permutation(X))
@@ -246,7 +246,7 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> from sklearn.mixture import GaussianMixture
         >>> X = np.random.default_rng(0).normal(size=(500, 2))
         >>> batch = GaussianMixture(3, random_state=0).fit(X)
@@ -296,7 +296,7 @@ class IncrementalGaussianMixture(MixtureAnswers, MixtureSettings, Density, Strea
         Examples
         --------
         >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
+        >>> from everlearn.figmn.first_edition import IncrementalGaussianMixture
         >>> X = np.random.default_rng(0).normal(size=(1000, 2))
         >>> X[700] = 9.0
         >>> log_density = IncrementalGaussianMixture().prequential(X)
