@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "everlearn"
 GOALS = {"kernel parameters": 7, "comment share": 0.03, "frames of partial_fit": 7, "frames of learn": 14}
-LIMITS = {**GOALS, "comment share": 0.0135, "frames of learn": 24}
+LIMITS = {**GOALS, "comment share": 0.0135, "frames of learn": 25}
 BRANCHES = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)
 COMPILED = {"kernel", "inner", "loop"}  # decorators of everlearn.linalg.compile
 # Thin wrappers whose parameters are those of a BLAS routine, in BLAS's own order: there is nothing to bundle.

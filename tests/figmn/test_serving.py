@@ -18,7 +18,7 @@ def settings(**changes):
     values = {
         "centre": np.zeros(D), "initial_variance": np.array([1.0, 0.5, 2.0]),
         "thresholds": incremental.novelty_thresholds(0.5, D), "paper": False, "forgetting": 1.0, "min_age": np.inf,
-        "min_count": 0.0, "max_components": 200, "max_merge_cost": 0.1,
+        "min_count": 0.0, "max_components": 200, "max_merge_cost": 0.1, "log_scale": np.zeros(D),
     }  # fmt: skip
     return incremental.Settings(**{**values, **changes})
 
