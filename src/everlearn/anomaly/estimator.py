@@ -57,7 +57,7 @@ class EventLog(NamedTuple):
 
 
 class AnomalyDetector(OutlierMixin, StreamEstimator):
-    """Anomalies in a stream of rows, with p-values that mean what they say.
+    """Anomalies in a stream of rows, with p-values by rank among the rows before.
 
     A row is looked at in six ways: its density under a Gaussian mixture of all that was learned; how rare its columns
     are, each by itself; how far its neighbours are in a uniform sample of the stream, at a resolution too coarse to
@@ -67,6 +67,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     the same way, is the p-value of the row.
 
     Rows that are too strange are held back. They are learned when they have lasted for `patience` rows.
+
+    p-values are empirical, not exact. On six clean streams of 20,000 rows, one run each, alarms were 1.2 to 1.9 times
+    as many as asked for at one in 100, and 1.0 to 2.2 times at one in 1,000 (3.1 in 10,000 rows with a season); at
+    one in 10,000, where nearly all is extrapolation, up to 8 times (heavy tails).
 
     Parameters
     ----------
@@ -297,7 +301,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            p-values: uniform on rows of the same law as those learned.
+            p-values: about uniform on rows of the same law as those learned, too small in the far tail (see above).
         """
         return np.exp(self.score_samples(X))
 
