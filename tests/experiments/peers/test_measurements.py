@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 
 from everlearn.experiments.peers import adapter, anomaly, change, conditional, data, density, measure, missing, speed
 from everlearn.experiments.peers.adapter import Contender, gaussian_log_density
+from everlearn.experiments.peers.anomaly_streams import Labelled
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Measure
 
@@ -41,7 +42,8 @@ def test_rows_without_a_score_count_as_usual_and_the_first_are_not_judged():
             return scores
 
     # 700 ties with all usual rows, 800 is above them
-    assert anomaly.area(contender_of(Oracle()), np.zeros((1000, 1)), y) == pytest.approx(0.75)
+    found = anomaly.judge(contender_of(Oracle()), Labelled("toy", np.zeros((1000, 1)), y))
+    assert found.roc == pytest.approx(0.75)
 
 
 def test_streams_that_are_not_there_are_named(monkeypatch, tmp_path):

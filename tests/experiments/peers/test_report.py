@@ -72,7 +72,14 @@ def test_names_choose_columns_and_packages():
     assert {task.column.NAME for task in tasks(["speed", "change"])} == {"speed", "change"}
     packages = {task.contender.package for task in tasks(["conditional", "gmr"])}
     assert packages == {"everlearn", "gmr"}
-    assert {task.contender.package for task in tasks()} == {"everlearn", "sklearn", "river", "gmr", "pomegranate"}
+    assert {task.contender.package for task in tasks()} == {
+        "everlearn",
+        "sklearn",
+        "river",
+        "gmr",
+        "pomegranate",
+        "pysad",
+    }
     with pytest.raises(InputError, match="'sped'; names are speed, density"):
         tasks(["sped"])
 

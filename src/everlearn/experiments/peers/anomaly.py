@@ -110,7 +110,7 @@ def judge(contender: Contender, stream: Labelled) -> Found:
     start = int(min(UNJUDGED, 0.15 * len(scores)))
     scores, y = scores[start:], stream.y[start:]
     least = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
-    scores = np.clip(np.where(np.isnan(scores), least, scores), -1e300, 1e300)
+    scores = _finite(np.where(np.isnan(scores), least, scores))
     alarms = getattr(model, "alarm_ratio", None)
     ratio = float("nan") if alarms is None else alarms(scores[y == 0])
     return Found(roc_auc(y, scores), average_precision(y, scores), delays(y, scores), ratio, seconds, len(stream.X))
@@ -120,14 +120,19 @@ def roc_auc(y: Array, scores: Array) -> float:
     """Probability that an anomaly scores higher than a usual row."""
     from sklearn.metrics import roc_auc_score
 
-    return float(roc_auc_score(y, scores)) if 0 < y.sum() < len(y) else float("nan")
+    return float(roc_auc_score(y, _finite(scores))) if 0 < y.sum() < len(y) else float("nan")
 
 
 def average_precision(y: Array, scores: Array) -> float:
     """Mean precision over the recalls."""
     from sklearn.metrics import average_precision_score
 
-    return float(average_precision_score(y, scores)) if 0 < y.sum() < len(y) else float("nan")
+    return float(average_precision_score(y, _finite(scores))) if 0 < y.sum() < len(y) else float("nan")
+
+
+def _finite(scores: Array) -> Array:
+    """Infinite scores as very large ones, which the measures accept; ranks stay."""
+    return np.clip(scores, -1e300, 1e300)
 
 
 def delays(y: Array, scores: Array) -> list[int]:

@@ -207,7 +207,8 @@ def seasonal(kind: str) -> Callable[[np.random.Generator, int], tuple[Array, Arr
             x[rows] += rng.choice([-1, 1], 25) * rng.uniform(0.8, 1.6, 25)
             y[rows] = 1
             return x[:, None], y
-        for first in rng.choice(np.arange(700, n - 100, 100), 8, replace=False):
+        places = np.arange(700, n - 100, 100)
+        for first in rng.choice(places, min(8, len(places)), replace=False):
             part = slice(first, first + 60)
             noise = 0.12 * rng.normal(size=60)
             y[part] = 1
@@ -229,7 +230,8 @@ def machine(kind: str, columns: int = 6) -> Callable[[np.random.Generator, int],
         X = autoregressive(rng, n, 2, 0.95) @ W + 0.3 * autoregressive(rng, n, columns, 0.5)
         X += 0.1 * rng.normal(size=X.shape)
         spread = X.std(axis=0)
-        for first in rng.choice(np.arange(700, n - 150, 160), 7, replace=False):
+        places = np.arange(700, n - 150, 160)
+        for first in rng.choice(places, min(7, len(places)), replace=False):
             part, j = slice(first, first + 100), rng.integers(columns)
             y[part] = 1
             if kind == "stuck":
