@@ -88,7 +88,7 @@ def learn(
     """
     n = len(X)
     rows = Rows(X, weights, np.empty(n), np.empty(n))
-    plan = _NO_PLAN[gaps]
+    plan = _NO_PLAN[bool(gaps)]  # numpy.bool_ without the JIT
     skipped, row = 0, 0
     while row < n:
         stop, current = _next_stretch(state, settings, row, n)
