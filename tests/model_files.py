@@ -18,6 +18,6 @@ def parts(data):
 
 
 def rebuilt(content, tensors):
-    """A file with a right checksum."""
+    """A file with a right checksum, in the very bytes that `dumps` would write."""
     content["digest"] = persistence.digest(content["model"], tensors)
-    return safetensors.numpy.save(tensors, metadata={KEY: json.dumps(content)})
+    return safetensors.numpy.save(tensors, metadata={KEY: json.dumps(content, separators=(",", ":"))})
