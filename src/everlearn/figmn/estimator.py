@@ -357,17 +357,6 @@ class FIGMN(Density, StreamEstimator):
         log_density: Array = self._advance(X, None, sample_weight)
         return log_density
 
-    def _check_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None, *, first: bool) -> Any:
-        rows = self._check_X(X, first=first)
-        if sample_weight is None:
-            return rows, None, None
-        given = np.asarray(sample_weight)
-        left_out = given == 0 if given.dtype.kind in "fiub" else np.zeros(given.shape, dtype=bool)
-        if first and left_out.all():
-            raise InputError("sample_weight is zero for every row: there is nothing to start from. Give a row weight.")
-        weights = check_weights(np.where(left_out, 1, given) if left_out.any() else sample_weight, len(rows))
-        return rows, None, np.where(left_out, 0.0, weights)
-
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
         self._check_compound_parameters()
@@ -445,11 +434,6 @@ class FIGMN(Density, StreamEstimator):
         self._provisional_ = None
         if weights is None:
             weights = np.ones(len(X))
-        elif not weights.all():
-            log_density, kept = np.full(len(X), np.nan), np.flatnonzero(weights)
-            if len(kept):
-                log_density[kept] = self._learn(X[kept], y, weights[kept])
-            return log_density
         if self._warmup_ is None:
             return self._learn_scaled(X, weights)
         n, taken = len(X), min(len(X), len(self._warmup_.rows) - self._warmup_.n)
@@ -477,7 +461,16 @@ class FIGMN(Density, StreamEstimator):
         if order is not None:
             rows[: len(order)] = rows[order]
             weights = reordered(weights, order)
-        info = self._learn_on_backend(rows, weights, gaps)
+        backend, settings = self._backend(), self._constants_.settings
+        # A device that fails in the middle, for want of memory, leaves the model as it was.
+        spare = None if backend is HOST else copied(self._state_)
+        try:
+            self._state_, info = learn.learn(self._state_, rows, weights, settings, backend, gaps=gaps)
+        except RuntimeError as error:
+            if spare is None:
+                raise
+            self._state_ = spare
+            raise device_failure(self.device, error) from error
         if order is not None:
             back = np.argsort(order)
             rows[: len(order)] = rows[back]
@@ -493,19 +486,6 @@ class FIGMN(Density, StreamEstimator):
 
     def _backend(self) -> Backend:
         return HOST if self.device is None else torch_device(self.device)
-
-    def _learn_on_backend(self, rows: Array, weights: Array, gaps: bool) -> Info:
-        """Learn where `device` says; a device that fails in the middle, for want of memory, leaves the model as is."""
-        backend, settings = self._backend(), self._constants_.settings
-        spare = None if backend is HOST else copied(self._state_)
-        try:
-            self._state_, info = learn.learn(self._state_, rows, weights, settings, backend, gaps=gaps)
-        except RuntimeError as error:
-            if spare is None:
-                raise
-            self._state_ = spare
-            raise device_failure(self.device, error) from error
-        return info
 
     def _watch(self, rows: Array, info: Info, first_row: int) -> None:
         constants = self._constants_

@@ -89,10 +89,13 @@ def learn(
     n = len(X)
     rows = Rows(X, weights, np.empty(n), np.empty(n))
     plan = _NO_PLAN[bool(gaps)]  # numpy.bool_ without the JIT
-    skipped, row = 0, 0
+    skipped, row, sequential = 0, 0, settings.paper or is_diagonal(state)
     while row < n:
         stop, current = _next_stretch(state, settings, row, n)
-        state, result, plan = learn_stretch(state, rows, row, stop, current, backend, plan)
+        if sequential or stop - row < MIN_ROWS:
+            state, result = learn_one_by_one(state, rows, row, stop, plan.missing, current)
+        else:
+            state, result, plan = learn_stretch(state, rows, row, stop, current, backend, plan)
         row, status = result.row, result.status
         skipped += result.skipped
         # What the loops cannot do in place: more memory, or a factorisation.
@@ -130,10 +133,8 @@ def _rows_to_wait(state: State, settings: Settings) -> float:
 def learn_stretch(
     state: State, rows: Rows, row: int, stop: int, settings: Settings, backend: Backend, plan: Plan
 ) -> tuple[State, RunResult, Plan]:
-    """Learn rows from `row` on, up to `stop` at most, by the cheapest method."""
+    """Learn rows from `row` on, up to `stop` at most, by the cheapest method: full covariances, exact update."""
     D, K = rows.X.shape[1], state.n_components
-    if stop - row < MIN_ROWS or settings.paper or is_diagonal(state):
-        return *learn_one_by_one(state, rows, row, stop, plan.missing, settings), plan
     if cost_model.choose(D, K) == Method.ROWS:
         stop = min(stop, row + cost_model.rows_until_reconsidered(D, K))
         return *learn_one_by_one(state, rows, row, stop, plan.missing, settings), plan

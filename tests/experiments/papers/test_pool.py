@@ -137,7 +137,8 @@ def test_progress_of_every_process_is_told():
 )
 def test_an_error_ends_everything_and_keeps_what_was_found(bad, error, message):
     found = []
-    shares = [[item("a", where), item("b", bad)], [item("c", wait, paper="figmn")]]
+    # The process that is started last is the one that fails: the executor watches it last.
+    shares = [[item("c", wait, paper="figmn")], [item("a", where), item("b", bad)]]
     start = time.monotonic()
     with pytest.raises(error, match=message):
         run(Plan(shares, [item("d", where)]), Settings(), lambda i, _: found.append(i.name), lambda *_: None)

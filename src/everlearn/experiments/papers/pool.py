@@ -110,6 +110,9 @@ def _run_in_processes(shares: list[list[Item]], settings: Settings, keep: Keep, 
     with _executor(len(shares), spawn, messages) as executor:
         with _interrupts_held():
             running = {executor.submit(_run_share, share, settings) for share in shares}
+            # CPython's executor begins to watch a process only at the next call after the one that started it: without
+            # this call the abrupt end of the last process is noticed when another one has done its work.
+            executor.submit(_do_nothing)
         while running:
             done, running = wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
             # Findings come before the error that ended their process: what was found is kept.
@@ -170,6 +173,10 @@ def _begin(messages: Any) -> None:
     global _messages
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _messages = messages
+
+
+def _do_nothing() -> None:
+    """A call that only wakes the executor."""
 
 
 def _run_share(share: Sequence[Item], settings: Settings) -> None:
