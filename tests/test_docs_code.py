@@ -26,7 +26,7 @@ def test_code_runs(page, tmp_path, monkeypatch):
 
 
 def test_code_has_a_language_that_is_run_or_is_no_code():
-    known = ("python", "console", "text", "make")
+    known = ("python", "console", "text", "make", "c")  # C is compiled by tests/export
     found = {(name_of(page), language) for page in PROSE for language in _languages(page) if language not in known}
     assert found == set()
 

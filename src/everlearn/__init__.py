@@ -59,7 +59,7 @@ _PUBLIC = {
     "ridgeline": "everlearn.mixture.functions",
     "save": "everlearn.persistence.model_file",
 }
-_MODULES = ("agents", "checks", "continual", "datasets", "distributed", "errors")
+_MODULES = ("agents", "checks", "continual", "datasets", "distributed", "errors", "export")
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 

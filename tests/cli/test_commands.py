@@ -17,6 +17,7 @@ import everlearn
 from everlearn import cli
 from everlearn.cli import COMMANDS
 from everlearn.cli.text_plots import bar, sparkline
+from everlearn.export import to_c, to_onnx
 from everlearn.streams.store.store import Store
 
 rng = np.random.default_rng(0)
@@ -116,6 +117,18 @@ def test_impute(run):
     filled, std = everlearn.load("m.evl").impute(gappy, return_std=True)
     np.testing.assert_array_equal(found["torque"], filled[:, 1])
     np.testing.assert_array_equal(found["torque_std"], std[:, 1])
+
+
+def test_export(run):
+    run("export", "m.evl", "--to", "c", "-o", "m.c")
+    with open("m.c") as file:
+        assert file.read() == to_c(everlearn.load("m.evl"))
+    assert "KiB" in run("export", "m.evl", "--to", "onnx", "--gaps", "torque, temp", "-o", "m.onnx")
+    with open("m.onnx", "rb") as file:
+        assert file.read() == to_onnx(everlearn.load("m.evl"), gaps=["torque", "temp"]).SerializeToString()
+    assert "any gaps" in run("export", "m.evl", "--to", "c", "--gaps", "torque", "-o", "m.c", status=2)
+    refusal = run("export", "m.evl", "--to", "onnx", "--gaps", "torqe", "-o", "m.onnx", status=1)
+    assert "Did you mean 'torque'" in refusal
 
 
 def test_ask(run):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.gaussian import Indices
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
@@ -160,12 +161,16 @@ def components_mixture(look: Look) -> Mixture:
     FEW_ROWS: a lone outlier is no component. Densities know it nevertheless.
     """
     if "components" not in look.cache:
-        every, known = _every_component(look), look.model.known
-        mass = look.model.components.mass[: len(every.weights)]
-        shown = (np.arange(len(mass)) < known) | (mass >= FEW_ROWS)
-        weights, means, covariances = (values[shown] for values in every)
+        shown = shown_components(look)
+        weights, means, covariances = (values[shown] for values in _every_component(look))
         look.cache["components"] = Mixture(weights / weights.sum(), means, covariances)
     return look.cache["components"]  # type: ignore[no-any-return]
+
+
+def shown_components(look: Look) -> Indices:
+    """Numbers of the components that `components_mixture` shows."""
+    mass = look.model.components.mass[: look.model.components.size[0]]
+    return np.flatnonzero((np.arange(len(mass)) < look.model.known) | (mass >= FEW_ROWS))
 
 
 def _every_component(look: Look) -> Mixture:

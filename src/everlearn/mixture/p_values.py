@@ -42,7 +42,7 @@ def p_values(look: Look, X: Array) -> Array:
     out, densities = np.ones(len(X)), log_density(look, X)
     for observed, rows in mixtures.patterns(X):
         if len(observed):
-            out[rows] = _p_values(densities[rows], _reference(look, observed))
+            out[rows] = _p_values(densities[rows], reference(look, observed))
     return out
 
 
@@ -67,7 +67,8 @@ def tail_bound(densities: Array, part: Mixture) -> Array:
     return np.asarray(chdtrc(D, np.maximum(2.0 * (heights - densities[:, None]), 0.0)) @ part.weights)
 
 
-def _reference(look: Look, observed: Indices) -> Reference:
+def reference(look: Look, observed: Indices) -> Reference:
+    """The law of the log-density for a pattern of observed columns, worked out once."""
     key = observed.tobytes()
     if key not in look.references:
         if len(look.references) >= MAX_PATTERNS:
