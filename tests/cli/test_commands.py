@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import everlearn
 from everlearn import cli
 from everlearn.cli import COMMANDS
+from everlearn.cli.commands import doctor
 from everlearn.cli.text_plots import bar, sparkline
 from everlearn.export import to_c, to_onnx
 from everlearn.streams.store.store import Store
@@ -295,10 +297,36 @@ def test_a_broker_that_is_not_there(run):
     assert "names no stream" in run("learn", "redis://host", status=1)
 
 
-def test_doctor_and_bench(run):
+def test_doctor_fits_on_one_screen(run):
     output = run("doctor")
-    for word in ("numba", "BLAS", "Extras", "Learning works"):
-        assert word in output
+    for word in ("numba", "BLAS", "threads", "cache", "GPU", "extras", "brokers", "browser", "learning works"):
+        assert word in " ".join(output.split())
+    assert len(output.splitlines()) <= 24
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_doctor_says_what_needs_attention(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "999")
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=2**20))
+    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda name: "0.1")
+    monkeypatch.setattr(doctor, "_listens", lambda port: port == 6379)
+    assert "more than the" in doctor._threads().advice
+    assert "make room" in doctor._room().advice
+    assert "scipy 1.11 or newer" in doctor._versions().advice
+    assert doctor._brokers().found == "Redis on port 6379"
+
+
+def test_doctor_ends_with_status_1_where_learning_fails(monkeypatch):
+    def failing():
+        raise ArithmeticError("the log-likelihood is not finite")
+
+    monkeypatch.setattr(doctor, "_learning", failing)
+    result = CliRunner().invoke(cli.main, ["doctor"])
+    assert result.exit_code == 1
+    assert "Learning does not work here" in result.output
+
+
+def test_bench(run):
     assert "Speed and memory" in run("bench", "--quick", "--only", "speed,gmr")
 
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "export": "Write a model as C source or as an ONNX graph.",
     "serve": "Serve models over HTTP, with a live page.",
     "bench": "Measure everlearn beside its peers on this machine.",
-    "doctor": "Show what is installed, and whether it works.",
+    "doctor": "Say whether this machine is fine, on one screen.",
     "reproduce": "Make the tables and figures of the papers anew, beside the printed ones.",
 }
 _EXAMPLES = """

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.columns import Indices, column_numbers
 from everlearn.base.conditioning import LIMIT, Conditional
 from everlearn.base.density import Density, check_draws, generator
-from everlearn.base.estimator import StreamEstimator, as_rows, check_weights, column_names
+from everlearn.base.estimator import StreamEstimator, as_rows, column_names
 from everlearn.base.scaling import Frame, frame_of_rows, frame_of_spread
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.figmn import ask, keep, learn, merge
