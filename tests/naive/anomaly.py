@@ -6,13 +6,13 @@ from scipy.stats import multivariate_normal
 
 
 def surprisal(x, weights, means, covariances):
-    """-log density of the observed part of a row."""
-    seen = ~np.isnan(x)
+    """-log density of the observed part of a row, or of rows that lack the same columns."""
+    seen = ~np.isnan(np.atleast_2d(x)[0])
     parts = [
-        np.log(w) + multivariate_normal(m[seen], C[np.ix_(seen, seen)]).logpdf(x[seen])
+        np.log(w) + multivariate_normal(m[seen], C[np.ix_(seen, seen)]).logpdf(x[..., seen])
         for w, m, C in zip(weights, means, covariances, strict=True)
     ]
-    return -logsumexp(parts)
+    return -logsumexp(parts, axis=0)
 
 
 def column_rarity(x, rows, scales, near):

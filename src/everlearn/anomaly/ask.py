@@ -9,7 +9,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 
 from everlearn.anomaly.kernels import past as past_kernels
 from everlearn.anomaly.kernels import rows as kernels
-from everlearn.anomaly.learn import no_info, scratch_for
+from everlearn.anomaly.learn import Prepared, no_info, scratch_for
 from everlearn.anomaly.state import STATISTICS, VIEWS, Density, Info, Settings, State
 from everlearn.typing import Array
 
@@ -42,10 +42,10 @@ class Explanation(NamedTuple):
         return f"{told}, expected about {self.predicted[row, j]:.4g} from its own past"
 
 
-def score(state: State, X: Array, settings: Settings) -> Info:
+def score(state: State, X: Array, settings: Settings, prepared: Prepared) -> Info:
     """Score each row as if it were the next of the stream; nothing is learned."""
     info = no_info(len(X))
-    kernels.ask_rows(X if X.flags.writeable else X.copy(), state, settings, scratch_for(state), info)
+    kernels.ask_rows(X if X.flags.writeable else X.copy(), prepared.of(state, settings), info)
     return info
 
 
@@ -61,16 +61,16 @@ def view_parts(parts: Array) -> dict[str, Array]:
     return found
 
 
-def explain(state: State, X: Array, settings: Settings, columns: list[str]) -> Explanation:
+def explain(state: State, X: Array, settings: Settings, columns: list[str], prepared: Prepared) -> Explanation:
     """What makes each row strange, as if it were the next of the stream."""
     X = X if X.flags.writeable else X.copy()
-    info = score(state, X, settings)
-    scratch, blame = scratch_for(state), np.zeros(X.shape)
-    kernels.blame_rows(X, state, settings, scratch, blame)
+    info = score(state, X, settings, prepared)
+    blame = np.zeros(X.shape)
+    kernels.blame_rows(X, prepared.of(state, settings), blame)
     given = [given_others(state.density, x) for x in X]
     p, expected, low, high = (np.array(values).reshape(X.shape) for values in zip(*given, strict=True))
     blame = np.maximum(blame, -np.log(np.maximum(np.nan_to_num(p, nan=1.0), 1e-300)))
-    predicted, p_past = given_past(state, X, scratch)
+    predicted, p_past = given_past(state, X, scratch_for(state))
     p_value = np.exp(np.nan_to_num(info.log_p, nan=0.0))
     return Explanation(p_value, view_parts(info.parts), blame, p, expected, low, high, predicted, p_past, X, columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -129,7 +130,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ()
+    _transient: ClassVar[tuple[str, ...]] = ("_prepared_",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "false_alarm_rate": [Interval(Real, 0, 0.5, closed="neither")],
         "contamination": [None, Interval(Real, 0, 0.5, closed="right")],
@@ -226,6 +227,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self.mixture_ = IncrementalGaussianMixture() if self.model is None else clone(self.model)
         self._state_ = learn.init(X.shape[1], self._settings("guarded"))
         self._events_ = _no_events()
+        self._prepared_ = learn.Prepared()
         self.offset_ = float(np.log(self.false_alarm_rate))
         self._fitting_ = whole
 
@@ -234,30 +236,17 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         rule = "guarded" if self.learning == "never" and self._fitting_ else self.learning
         self._fitting_ = False
         before = int(self._state_.clock.rows[0])
-        self._state_, info, released = learn.learn(self._state_, X, self._settings(rule), self.mixture_)
+        self._state_, info, released = learn.learn(
+            self._state_, X, self._settings(rule), self.mixture_, self._prepared_
+        )
         self._record(info, released, before)
         if self.contamination is not None:
             self._follow_contamination(self.contamination)
         return _scores(info)
 
     def _settings(self, rule: str) -> Settings:
-        names = list(STATISTICS)
-        slow = {
-            f"{kind}_{int(tau)}": int(0.4 * tau) for kind in ("level", "drift", "own", "joint") for tau in TIME_SCALES
-        }
-        return Settings(
-            false_alarm_rate=float(self.false_alarm_rate),
-            guard_level=max(GUARD_LEVEL, float(self.false_alarm_rate)),
-            patience=float(self.patience),
-            learning=("never", "guarded", "always").index(rule),
-            grace=int(self.grace_period),
-            time_scales=np.array(TIME_SCALES),
-            strides=np.array([slow.get(name, 1) for name in names]),
-            views=np.array([VIEWS.index(STATISTICS[name]) for name in names]),
-            weights=np.array([WEIGHTS[view] for view in VIEWS]),
-            sharpness=SHARPNESS,
-            seed=int(self.random_state),
-        )
+        rate, seed = float(self.false_alarm_rate), int(self.random_state)
+        return settings_of(rule, rate, int(self.patience), int(self.grace_period), seed)
 
     def _follow_contamination(self, share: float) -> None:
         """The threshold is the quantile of the scores: of p-values that are uniform, the contamination itself."""
@@ -266,6 +255,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     def _record(self, info: Info, released: list[keep.Release], before: int) -> None:
         log = self._events_
         alarmed = np.flatnonzero(info.log_p < self.offset_)
+        if not len(alarmed) and not released:
+            return
         alarmed = alarmed[alarmed + before >= self.grace_period]
         for t in alarmed:
             log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))
@@ -367,12 +358,12 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         rows = self._check_X(X)
         names = getattr(self, "feature_names_in_", None)
         columns = [f"column {j}" for j in range(rows.shape[1])] if names is None else [str(name) for name in names]
-        return ask.explain(self._state_, rows, self._settings("never"), columns)
+        return ask.explain(self._state_, rows, self._settings(self.learning), columns, self._prepared_)
 
     def _asked(self, X: ArrayLike) -> tuple[Array, Info]:
         self._check_started()
         rows = self._check_X(X)
-        return rows, ask.score(self._state_, rows, self._settings("never"))
+        return rows, ask.score(self._state_, rows, self._settings(self.learning), self._prepared_)
 
     @property
     def events_(self) -> list[AnomalyEvent]:
@@ -419,11 +410,32 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         state = getattr(self, "_state_", None)
         if not isinstance(state, State) or not isinstance(getattr(self, "_events_", None), EventLog):
             raise ModelFileError("the file holds no state of an anomaly detector.")
+        self._prepared_ = learn.Prepared()
         checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
 
 
+@functools.lru_cache(maxsize=64)
+def settings_of(rule: str, rate: float, patience: int, grace: int, seed: int) -> Settings:
+    """Settings of the kernels; the same object for the same parameters, so that what was made with it stays."""
+    names = list(STATISTICS)
+    slow = {f"{kind}_{int(tau)}": int(0.4 * tau) for kind in ("level", "drift", "own", "joint") for tau in TIME_SCALES}
+    return Settings(
+        false_alarm_rate=rate,
+        guard_level=max(GUARD_LEVEL, rate),
+        patience=float(patience),
+        learning=("never", "guarded", "always").index(rule),
+        grace=grace,
+        time_scales=np.array(TIME_SCALES),
+        strides=np.array([slow.get(name, 1) for name in names]),
+        views=np.array([VIEWS.index(STATISTICS[name]) for name in names]),
+        weights=np.array([WEIGHTS[view] for view in VIEWS]),
+        sharpness=SHARPNESS,
+        seed=seed,
+    )
+
+
 def _scores(info: Info) -> Array:
-    return np.nan_to_num(info.log_p, nan=0.0)
+    return np.where(np.isnan(info.log_p), 0.0, info.log_p)
 
 
 def _quantile(scores: Array, share: float) -> float:

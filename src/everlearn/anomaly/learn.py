@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from everlearn.anomaly.state import (
     Season,
     Settings,
     State,
+    Task,
     Units,
 )
 from everlearn.typing import Array
@@ -40,7 +43,7 @@ SLOW_INDEPENDENT = 0.1
 RING = 2048  # rows in which a period is looked for
 FIRST_ROWS = 10  # rows before the columns have units
 UNITS_FIXED = 640  # row from which the units of the past stay
-MOST_PENDING = 200  # rows after which the mixture is refreshed at the latest
+MOST_PENDING = 500  # rows after which the mixture is refreshed at the latest
 
 
 def counter(value: int = 0) -> Any:
@@ -105,24 +108,66 @@ def scratch_for(state: State) -> Scratch:
     ))  # fmt: skip
 
 
+def writeable(value: Any) -> Any:
+    """The same state, with copies of arrays that cannot be written: kernels would be compiled for them anew."""
+    if isinstance(value, tuple):
+        parts = [writeable(part) for part in value]
+        return type(value)(*parts) if any(a is not b for a, b in zip(parts, value, strict=True)) else value
+    return value if value.flags.writeable else value.copy()
+
+
+@dataclass
+class Prepared:
+    """A task that has been unpacked for the kernels; it is used again while state and settings stay the same."""
+
+    state: State | None = None
+    settings: Settings | None = None
+    scratch: Scratch | None = None
+    handle: Any = None
+
+    def of(self, state: State, settings: Settings) -> Any:
+        """A handle on the task of a state."""
+        if self.state is not state or self.settings is not settings:
+            self.state, self.settings, self.scratch = state, settings, scratch_for(state)
+            self.handle = kernels.unpack(Task(writeable(state), settings, self.scratch))
+        return self.handle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Compiled code holds the arrays: a copy or pickle begins with nothing and unpacks its own.
+        return Prepared, ()
+
+
 def no_info(n: int) -> Info:
     """Room for what is seen of n rows."""
     parts = np.full((n, len(STATISTICS)), np.nan)
     return Info(np.full(n, np.nan), np.full(n, np.nan), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
 
 
-def learn(state: State, X: Array, settings: Settings, mixture: Any) -> tuple[State, Info, list[keep.Release]]:
+def learn(
+    state: State, X: Array, settings: Settings, mixture: Any, prepared: Prepared
+) -> tuple[State, Info, list[keep.Release]]:
     """Score each row, then learn it or hold it back; arrays of the state and the mixture change in place."""
     info, at, released = no_info(len(X)), 0, []
     # Kernels are compiled for arrays that can be written; a read-only one would be compiled for anew.
-    X = X if X.flags.writeable else X.copy()
+    X, state = X if X.flags.writeable else X.copy(), writeable(state)
     while at < len(X):
-        some = Info._make(values[at:] for values in info)
-        done = kernels.learn_rows(X[at:], state, settings, scratch_for(state), some)
-        at += done
-        state, release = keep_up(state, settings, mixture)
-        released += release
+        some = Info._make(values[at:] for values in info) if at else info
+        at += kernels.learn_rows(X[at:], prepared.of(state, settings), some)
+        if is_due(state, settings):
+            state, release = keep_up(state, settings, mixture)
+            released += release
     return state, info, released
+
+
+def is_due(state: State, settings: Settings) -> bool:
+    """Whether rows are to be refreshed, released, or searched for a period."""
+    clock, pending = state.clock, state.pending
+    return bool(
+        clock.learned[0] >= clock.next_sample[0]
+        or clock.rows[0] == clock.next_period[0]
+        or pending.size[0] == MOST_PENDING
+        or state.guard.pressure[0] >= settings.patience
+    )
 
 
 def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list[keep.Release]]:
@@ -131,7 +176,6 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     if state.guard.pressure[0] >= settings.patience:
         released.append(keep.release(state, settings, mixture))
         state = refreshed(state, settings, mixture)
-        state = state._replace(density=frozen(mixture, state.sample.units))
     elif clock.learned[0] >= clock.next_sample[0] or state.pending.size[0] == MOST_PENDING:
         state = refreshed(state, settings, mixture)
     if clock.rows[0] == clock.next_period[0]:
@@ -141,24 +185,15 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
 
 
 def refreshed(state: State, settings: Settings, mixture: Any) -> State:
-    """Let the mixture learn the pending rows, take sample and units anew, and the density where rows have grown."""
+    """Let the mixture learn the pending rows; take sample, units and density anew."""
     clock, pending, sample = state.clock, state.pending, state.sample
-    before = clock.learned[0] - pending.size[0]
     if pending.size[0]:
         mixture.partial_fit(pending.rows[: pending.size[0]].copy())
         pending.size[0] = 0
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
-    clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 25, MOST_PENDING))
-    # To ask the mixture costs a search, which rows that are few beside those before would hardly change.
-    if grown(before) == grown(clock.learned[0]):
-        return state
-    return state._replace(density=frozen(mixture, sample.units))
-
-
-def grown(rows: int) -> int:
-    """How often a number of rows has grown by a tenth."""
-    return int(np.log(max(rows, 1)) / np.log(1.1))
+    clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
+    return state._replace(density=frozen(mixture, sample))
 
 
 def with_units(state: State, settings: Settings) -> State:
@@ -175,32 +210,65 @@ def with_units(state: State, settings: Settings) -> State:
     U = latest_rows(state.season, units, rows)
     rebuild_profile(state.season, U, rows, clock.period[0])
     latest = state.season.ring[(np.arange(rows - kept, rows)) % RING]
-    kernels.replay(latest, state, settings, scratch_for(state))
+    kernels.replay(latest, kernels.unpack(Task(state, settings, scratch_for(state))))
     return state
 
 
-def frozen(mixture: Any, units: Units) -> Density:
+def frozen(mixture: Any, sample: Sample) -> Density:
     """The mixture in standard units, with a broad Gaussian of half a row behind its components.
 
-    The broad one keeps densities of far rows finite and their order that of one Gaussian; weight and width (four times
-    the covariance of all rows) are those of the mixture itself.
+    The components are those between the mixture's searches: a question that is preceded by a search costs as much as
+    a thousand rows. Until the first search one Gaussian of the sample stands in for them.
     """
-    D = len(units.centre)
-    # A copy is asked: what a mixture answers depends on the questions before, which a file does not keep.
-    mixture = mixture.copy()
-    try:
-        weights, means, covariances = mixture.weights_, mixture.means_, mixture.covariances_
-    except NotFittedError:
-        return no_density(D)
+    units = sample.units
+    weights, means, covariances = _components(mixture, sample)
     means = (means - units.centre) / units.scale
     covariances = covariances / units.scale / units.scale[:, None]
     overall = weights @ means
     away = means - overall
     spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, away, away)
-    n = max(float(mixture.n_samples_seen_), 1.0)
-    weights = np.append(weights * n, 0.5) / (n + 0.5)
-    means, covariances = np.vstack([means, overall]), np.concatenate([covariances, 4.0 * spread[None]])
     return _factorised(units, weights, means, covariances, np.diag(spread))
+
+
+def _components(mixture: Any, sample: Sample) -> tuple[Array, Array, Array]:
+    """Weights, means and covariances, the broad component last."""
+    if hasattr(mixture, "mixture_between_searches"):
+        found = mixture.mixture_between_searches()
+        if found is not None:
+            return found._replace(covariances=_matrices(found.covariances))  # type: ignore[no-any-return]
+    else:
+        # A copy is asked: what a mixture answers may depend on the questions before, which a file does not keep.
+        mixture = mixture.copy()
+        with contextlib.suppress(NotFittedError):
+            rows = max(float(mixture.n_samples_seen_), 1.0)
+            return _with_broad(mixture.weights_, mixture.means_, _matrices(mixture.covariances_), rows)
+    return _with_broad(*_one_gaussian(sample), float(sample.size[0]))
+
+
+def _matrices(covariances: Array) -> Array:
+    """Covariances as matrices; those of a diagonal mixture are variances."""
+    return covariances if covariances.ndim == 3 else covariances[:, :, None] * np.eye(covariances.shape[1])
+
+
+def _with_broad(weights: Array, means: Array, covariances: Array, rows: float) -> tuple[Array, Array, Array]:
+    """A mixture of some rows, and half a row of four times the covariance of all: far rows keep finite densities."""
+    overall = weights @ means
+    away = means - overall
+    spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, away, away)
+    weights = np.append(weights * rows, 0.5) / (rows + 0.5)
+    return weights, np.vstack([means, overall]), np.concatenate([covariances, 4.0 * spread[None]])
+
+
+def _one_gaussian(sample: Sample) -> tuple[Array, Array, Array]:
+    """Mean and covariance of the sampled rows, shrunk to the diagonal by (D + 1) / (rows + D + 1); gaps are means."""
+    rows = sample.rows[: sample.size[0]]
+    n, D = rows.shape
+    seen = ~np.isnan(rows)
+    mean = np.where(seen, rows, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    away = np.where(seen, rows - mean, 0.0) / sample.units.scale
+    covariance = away.T @ away / max(n, 1) * (n / (n + D + 1.0))
+    covariance[np.arange(D), np.arange(D)] *= (n + D + 1.0) / n
+    return np.ones(1), mean[None], (covariance * sample.units.scale * sample.units.scale[:, None])[None]
 
 
 def _factorised(units: Units, weights: Array, means: Array, covariances: Array, variances: Array) -> Density:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.anomaly.kernels.memory import remember
-from everlearn.anomaly.learn import frozen, refreshed
+from everlearn.anomaly.learn import refreshed
 from everlearn.anomaly.state import Memory, Sample, Settings, State
 from everlearn.typing import Array
 
@@ -25,8 +25,7 @@ def merged(first: State, second: State, settings: Settings, mixture: Any) -> Sta
     _take_memory(state.combined, second.combined)
     state.clock.learned[0] = n + m
     state.clock.next_sample[0] = n + m
-    state = refreshed(state, settings, mixture)
-    return state._replace(density=frozen(mixture, state.sample.units))
+    return refreshed(state, settings, mixture)
 
 
 def _copied(value: Any) -> Any:

@@ -219,3 +219,11 @@ class Scratch(NamedTuple):
     parts: Array  # (V,)
     sums: Array  # (number of views, 2)
     blame: Array  # (D,)
+
+
+class Task(NamedTuple):
+    """What the kernels of rows work on."""
+
+    state: State
+    settings: Settings
+    scratch: Scratch

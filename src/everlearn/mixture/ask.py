@@ -116,6 +116,15 @@ def answering_state(state: State, settings: Settings, progress: Progress, asked:
     return look
 
 
+def components_as_they_are(state: State, settings: Settings, progress: Progress) -> Look | None:
+    """The model between searches, without a search for the question; None while warming up."""
+    working = working_model(state, settings, progress)
+    if working is None:
+        return None
+    assert state.frame is not None
+    return Look(with_own_components(working), state.frame, state.searched, state.reservoir, settings.fading)
+
+
 def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look:
     """The next slices of the warm-up's search; its result, or `look` while it is not done.
 

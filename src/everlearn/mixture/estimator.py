@@ -437,6 +437,20 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
         return ask.answering_state(self._state_, self._settings(), self._progress_, self._asked_)
 
+    def mixture_between_searches(self) -> mixtures.Mixture | None:
+        """Components as the rows have left them, the broad Gaussian last; no search precedes the answer.
+
+        For those who ask often: `weights_`, `means_` and `covariances_` are preceded by a search when rows have grown.
+
+        Returns
+        -------
+        Mixture or None
+            Weights, means and covariances in the units of the data; None before the first search is adopted.
+        """
+        self._check_started()
+        look = ask.components_as_they_are(self._state_, self._settings(), self._progress_)
+        return None if look is None else ask.whole_mixture(look)
+
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row; of its observed part where it has gaps.
 

@@ -18,6 +18,7 @@ from everlearn.anomaly.kernels.past import (
 from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distances_to_mass
 from everlearn.anomaly.kernels.season import visit
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.handle import Handle
 
 FIRST_DEPARTURE = 5  # place of the first statistic of level, drift and activity
 WIDE = 100  # columns beyond which residual covariances are diagonal
@@ -26,6 +27,12 @@ LEAK = 0.1  # how much a usual row takes off the pressure of those that are held
 FAR = 3.0  # nats beyond the level of the guard from which a row is never learned as usual
 FAR_RATE = 0.05  # rows held back whose scores are remembered, as a share of the level of the guard
 MOST_BUDGET = 3.0  # alarmed rows that may be learned one after the other
+
+
+@kernel
+def unpack(task):
+    """A handle on a task, for as many rows as there will be: to unpack its 80 arrays takes longer than a row."""
+    return Handle(task)
 
 
 @kernel
@@ -126,8 +133,9 @@ def blame_columns(x, state, scratch):
 
 
 @kernel
-def ask_rows(X, state, settings, scratch, out):
-    """Score each row as if it were the next of the stream; nothing is learned."""
+def ask_rows(X, handle, out):
+    """Score each row as if it were the next of the stream; nothing is learned. `handle` is of a `Task`."""
+    state, settings, scratch = handle.content
     for t in range(len(X)):
         out.score[t] = score_row(X[t], state, settings, scratch)
         out.log_p[t] = log_p_value(state.combined, 0, out.score[t])
@@ -135,8 +143,9 @@ def ask_rows(X, state, settings, scratch, out):
 
 
 @kernel
-def blame_rows(X, state, settings, scratch, out):
+def blame_rows(X, handle, out):
     """How strange each column of each row is, in nats, into `out` (n, D); nothing is learned."""
+    state, settings, scratch = handle.content
     for t in range(len(X)):
         score_row(X[t], state, settings, scratch)
         blame_columns(X[t], state, scratch)
@@ -217,6 +226,15 @@ def is_held(log_p, state, settings):
     return True
 
 
+@inner
+def any_observed(x):
+    """Whether a row has any value."""
+    for j in range(x.shape[0]):
+        if x[j] == x[j]:
+            return True
+    return False
+
+
 @kernel
 def hold_row(x, state, scratch):
     """Keep a suspicious row and its statistics, in the place of the oldest; in place."""
@@ -229,8 +247,9 @@ def hold_row(x, state, scratch):
 
 
 @kernel
-def learn_rows(X, state, settings, scratch, out):
+def learn_rows(X, handle, out):
     """Score and learn rows until the mixture or the units are due, or held rows are a new normal; returns how many."""
+    state, settings, scratch = handle.content
     clock, guard = state.clock, state.guard
     due = min(clock.next_sample[0] - clock.learned[0], state.pending.rows.shape[0] - state.pending.size[0])
     for t in range(len(X)):
@@ -242,7 +261,7 @@ def learn_rows(X, state, settings, scratch, out):
         if log_p < np.log(settings.false_alarm_rate):
             blame_columns(x, state, scratch)
             out.blamed[t] = np.argmax(scratch.blame)
-        observed = not np.isnan(x).all()
+        observed = any_observed(x)
         held = clock.learned[0] >= settings.grace and is_held(log_p, state, settings)
         out.held[t] = held
         if observed:
@@ -267,8 +286,9 @@ def learn_rows(X, state, settings, scratch, out):
 
 
 @kernel
-def replay(X, state, settings, scratch):
+def replay(X, handle):
     """Let the past learn rows anew after a change of its units; in place."""
+    state, settings, scratch = handle.content
     for t in range(len(X)):
         past_statistics(X[t], state.past, state.season, state.clock, settings.time_scales, scratch)
         learn_usual(X[t], state.past, state.clock, scratch)

@@ -81,11 +81,42 @@ def add_squares(squares, column, u, size):
         squares[i] += (u - column[i]) ** 2
 
 
+@loop
+def mass_below(squares, size, bound):
+    """How many of the first `size` values are at most `bound`, and their sum: a loop without branches."""
+    count, total = 0, 0.0
+    for i in range(size):
+        inside = squares[i] <= bound
+        count += inside
+        total += squares[i] if inside else 0.0
+    return count, total
+
+
+@inner
+def smallest_sum(squares, size, k, low, high):
+    """Sum of the k smallest values and a bound of them, by bisection between `low` and `high`.
+
+    Counting 400 values below a bound takes a tenth of the time of a partial sort, and about ten bounds find the one
+    that separates k of them. Where none does, equal values lie at the bound.
+    """
+    count, total = mass_below(squares, size, high)
+    for _ in range(40):
+        if count == k:
+            break
+        middle = 0.5 * (low + high)
+        n, s = mass_below(squares, size, middle)
+        if n >= k:
+            high, count, total = middle, n, s
+        else:
+            low = middle
+    return total - (count - k) * high, high
+
+
 @kernel
 def distances_to_mass(x, sample, scratch):
     """Root mean squared distance to the nearest 10 and 30 % of the sample (Chazal et al. 2011), in asinh units."""
     D, size = x.shape[0], sample.size[0]
-    squares, seen = scratch.squares, 0
+    squares, seen, largest = scratch.squares, 0, 0.0
     squares[:size] = 0.0
     for j in range(D):
         if np.isnan(x[j]):
@@ -93,11 +124,9 @@ def distances_to_mass(x, sample, scratch):
         seen += 1
         add_squares(squares, sample.coordinates[j], coordinate(x[j], sample.units, j), size)
     for i in range(size):
-        squares[i] *= D / seen
-    near, far = max(3, int(MASSES[0] * size)), max(3, int(MASSES[1] * size))
-    far = min(far, size)
-    near = min(near, far)
-    # The 30 % nearest in any order, then the 10 % nearest of these: no full sort.
-    smallest = np.partition(squares[:size], far - 1)[:far]
-    nearest = np.partition(smallest, near - 1)[:near]
-    return np.sqrt(nearest.mean()), np.sqrt(smallest.mean())
+        largest = max(largest, squares[i])
+    far = min(max(3, int(MASSES[1] * size)), size)
+    near = min(max(3, int(MASSES[0] * size)), far)
+    wide, bound = smallest_sum(squares, size, far, 0.0, largest)
+    narrow, _ = smallest_sum(squares, size, near, 0.0, bound)
+    return np.sqrt(max(narrow, 0.0) * D / (seen * near)), np.sqrt(max(wide, 0.0) * D / (seen * far))
