@@ -21,6 +21,7 @@ from everlearn.checks.tools import (
     make_stream,
     make_targets,
 )
+from everlearn.persistence.model_file import dumps, loads
 
 # Memory may waver with the number of components; growth with the stream would double it.
 _MEMORY_FACTOR = 1.25
@@ -143,7 +144,7 @@ TABLES: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 
 def check_table(estimator: Any, random_state: int = 0, *, table: str) -> None:
-    """A finite table, however degenerate, is learned, and what the model says is finite."""
+    """A finite table, however degenerate, is learned and saved, and what the model says is finite."""
     X = TABLES[table](np.random.default_rng(random_state))
     n, number = len(X), np.arange(len(X))
     stream = Stream(X, make_targets(estimator, np.sin(number), number % 3))
@@ -152,7 +153,9 @@ def check_table(estimator: Any, random_state: int = 0, *, table: str) -> None:
         for start, stop in ((0, half), (half, n)):
             if stop > start:
                 learn(model, stream.part(start, stop))
-                assert_finite(model, X[:50], f"{table.replace('_', ' ')}, {stop} rows learned")
+                what = f"{table.replace('_', ' ')}, {stop} rows learned"
+                assert_finite(model, X[:50], what)
+                assert_finite(loads(dumps(model)), X[:50], f"{what}, saved and loaded")
 
 
 CHECKS: tuple[Callable[..., None], ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import numpy as np
 from everlearn.mixture.keep import carry, schedule
 from everlearn.mixture.state import Model, Settings, State
 from everlearn.monitoring.event_log import KINDS, MonitorState
-from everlearn.persistence.schema import check_state, expect_fields, require
+from everlearn.persistence.schema import MOST_WEIGHT, check_state, expect_fields, require
+
+# A priority is a weight over a uniform number, which has 53 bits.
+_MOST_LOG_PRIORITY = math.log(MOST_WEIGHT) + 53 * math.log(2.0)
 
 
 def check(state: Any, D: int, reservoir: int, settings: Settings) -> None:
@@ -45,6 +49,7 @@ def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
     require(0 <= sample.size[0] <= len(sample.rows), "it counts more sampled rows than it has")
     require(pending.size <= len(pending.rows), "it counts more pending rows than it has")
     require(sample.level[0] < np.inf and sample.offered[0] >= sample.size[0], "the level of its sample is not a number")
+    _check_weights(state, settings)
     due = schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
     if state.model is None:
         require(n == 0 and state.searched == 0 and sample.size[0] == 0, "it has learned rows but has no components")
@@ -59,10 +64,23 @@ def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
     require(pending.size <= limit, "it has pending rows where no search is due")
 
 
+def _check_weights(state: State, settings: Settings) -> None:
+    """Refuse weights that no row can have: a search would find that nothing counts, or one row alone."""
+    sample, pending = state.reservoir, state.pending
+    weights = pending.weights[: pending.size]
+    require(((weights > 0.0) & (weights <= MOST_WEIGHT)).all(), "a pending row has a weight that cannot be")
+    # Under forgetting, each row weighs more than the one before it, by a constant factor.
+    most = _MOST_LOG_PRIORITY + settings.fading.rate * float(sample.offered[0])
+    logs = sample.log_weights[: sample.size[0]]
+    require((np.abs(logs) <= most).all() and sample.level[0] <= most, "a sampled row has a weight that cannot be")
+    require(state.model is None or sample.size[0] > 0 or not len(sample.rows), "it has components but no sampled rows")
+
+
 def _check_model(model: Model) -> None:
     c, K = model.components, int(model.components.size[0])
     require(1 <= K <= len(c.mass) and model.known <= K, "it counts more components than it has")
     require((c.mass[:K] > 0).all() and (c.counts[:K] > 0).all(), "a component stands for no row")
     require(c.total[0] > 0.0 and model.shape.tau > 0.0 and model.fine > 0.0, "a weight is not positive")
     require((c.factors[:K].diagonal(axis1=1, axis2=2) > 0).all(), "a component has no precision")
-    require((model.shape.matrix.diagonal() > 0).all(), "the common shape has no variance")
+    # Zero for a column that has not varied: the ridge of the frame stands in for its variance.
+    require((model.shape.matrix.diagonal() >= 0).all(), "the common shape has a negative variance")

@@ -46,6 +46,9 @@ SPARE = 4 << 20
 LARGEST_KEY = 1 << 53
 """Whole numbers that are keys of a dict stay below: larger ones can be made to share a hash."""
 
+LARGEST_NUMBER = 1 << 62
+"""Whole numbers of a model, other than the state of a random generator: compiled code takes 64 bits."""
+
 _DEPTH = 32
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -90,6 +93,8 @@ class Encoder:
         """Turn `value`, which is found at the place `where` of the model, into JSON values."""
         if depth > _DEPTH:
             raise InputError(f"{where} is nested more than {_DEPTH} deep and cannot be saved.")
+        if type(value) is int and abs(value) > LARGEST_NUMBER:
+            raise InputError(f"{where} is a whole number of more than 62 bits and cannot be saved.")
         if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, np.str_):
@@ -243,6 +248,8 @@ class Decoder:
         if isinstance(node, list):
             return [self.decode(item, depth + 1) for item in node]
         if not isinstance(node, dict):
+            if type(node) is int and abs(node) > LARGEST_NUMBER:
+                raise ModelFileError(f"the file holds a whole number of {len(str(node))} digits, which no model has.")
             return node
         kind = node.get("kind")
         if not isinstance(kind, str) or kind not in self._KINDS:
@@ -344,6 +351,9 @@ class Decoder:
         if type(n) is not int or not 1 <= n <= self._n_bytes:
             raise ModelFileError("the file holds a fitted model without its number of columns.")
         model._validate_params()
+        for value in vars(model).values():  # a prototype among the parameters has learned nothing, and was not checked
+            if is_estimator(type(value)):
+                value._validate_params()
         if names is not None:
             if type(names) is not list or len(names) != n or not all(isinstance(name, str) for name in names):
                 raise ModelFileError(f"the file's column names do not fit its {n} columns.")

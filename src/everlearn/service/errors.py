@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -49,6 +50,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(NotFittedError, _refused)
     app.add_exception_handler(OSError, _disk)
     app.add_exception_handler(MemoryError, _memory)
+    app.add_exception_handler(np.linalg.LinAlgError, _degenerate)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -90,6 +92,11 @@ async def _disk(request: Request, error: OSError) -> JSONResponse:
 
 async def _memory(request: Request, error: Exception) -> JSONResponse:
     return answer(503, "The answer needs more memory than there is. Ask for fewer rows or columns at once.")
+
+
+async def _degenerate(request: Request, error: Exception) -> JSONResponse:
+    """A model that was made by hand can hold numbers that learning never gives."""
+    return answer(422, f"The model's numbers are so extreme that this cannot be computed ({error}). Nothing changed.")
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:

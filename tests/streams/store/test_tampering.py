@@ -37,6 +37,9 @@ EDITS = {
     "inbox of negative shape": "UPDATE inbox SET n_rows = -1, n_columns = -4",
     "inbox of huge shape": "UPDATE inbox SET n_rows = 9223372036854775807",
     "inbox of a shape in words": "UPDATE inbox SET n_rows = 'x'",
+    "inbox of infinite shape": "UPDATE inbox SET n_rows = 9e999",
+    "inbox without its last number": "UPDATE sqlite_sequence SET seq = NULL WHERE name = 'inbox'",
+    "inbox with a last number in words": "UPDATE sqlite_sequence SET seq = 'x' WHERE name = 'inbox'",
     "inbox of text": "UPDATE inbox SET data = 'hello123'",
     "version is a text": "UPDATE model SET version = 'abc'",
     "rows are a text": "UPDATE model SET n_rows = 'x'",
@@ -71,6 +74,7 @@ def whole(tmp_path_factory):
 def use(path):
     """Everything that the program and the service do with a state file."""
     with Store(path) as store:
+        store.latest_batch()
         for entry in store.models():
             name = entry.name
             for ask in (store.load, store.position, store.memory, store.take, store.waiting, store.history):

@@ -47,13 +47,14 @@ class TableFile:
         self._place = f"{path}: row "
         self._row_groups, self._slice_rows = row_groups, slice_rows or SLICE_ROWS
         self._row = 0
-        head = next(self._tables(0), None)
-        if head is None or head.num_rows == 0:
-            raise NoRowsError(f"{path} has no rows.")
-        head = head.slice(0, LOOK_ROWS)
-        found = {name: head.column(name) for name in dict.fromkeys(head.column_names)}
-        samples = {name: self._values(column) for name, column in found.items()}
-        self.kinds = {name: self._kind(name, column, samples[name]) for name, column in found.items()}
+        with self._explained():
+            head = next(self._tables(0), None)
+            if head is None or head.num_rows == 0:
+                raise NoRowsError(f"{path} has no rows.")
+            head = head.slice(0, LOOK_ROWS)
+            found = {name: head.column(name) for name in dict.fromkeys(head.column_names)}
+            samples = {name: self._values(column) for name, column in found.items()}
+            self.kinds = {name: self._kind(name, column, samples[name]) for name, column in found.items()}
         self.columns = choose(path, self.kinds, choice, samples)
 
     def bytes_read(self) -> int:
@@ -80,16 +81,17 @@ class TableFile:
         """Batches from a position on."""
         row = 0 if position is None else int(position["row"])
         waiting: list[Any] = []
-        for table in self._tables(row):
-            waiting.append(table)
-            while sum(part.num_rows for part in waiting) >= self._slice_rows:
-                whole = self._arrow.concat_tables(waiting)
-                yield self._batch(whole.slice(0, self._slice_rows), row)
-                row += self._slice_rows
-                self._row, waiting = row, [whole.slice(self._slice_rows)]
-        whole = self._arrow.concat_tables(waiting) if waiting else None
-        if whole is not None and whole.num_rows:
-            yield self._batch(whole, row)
+        with self._explained():
+            for table in self._tables(row):
+                waiting.append(table)
+                while sum(part.num_rows for part in waiting) >= self._slice_rows:
+                    whole = self._arrow.concat_tables(waiting)
+                    yield self._batch(whole.slice(0, self._slice_rows), row)
+                    row += self._slice_rows
+                    self._row, waiting = row, [whole.slice(self._slice_rows)]
+            whole = self._arrow.concat_tables(waiting) if waiting else None
+            if whole is not None and whole.num_rows:
+                yield self._batch(whole, row)
 
     # -- values -----------------------------------------------------------------------------------
 
@@ -108,9 +110,9 @@ class TableFile:
             if types.is_timestamp(column.type) or types.is_date(column.type):
                 # Microseconds: Python's datetime has no nanoseconds.
                 zone = getattr(column.type, "tz", None)
-                values = column.cast(self._arrow.timestamp("us", zone), safe=False).to_pylist()
+                values = _moments(column.cast(self._arrow.timestamp("us", zone), safe=False))
                 return [None if value is None else value.isoformat() for value in values]
-            return [None if value is None else str(value) for value in column.to_pylist()]
+            return [None if value is None else str(value) for value in _moments(column)]
         values = column.to_pylist()
         return [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
 
@@ -149,6 +151,9 @@ class TableFile:
         """Pieces of the table from a row on, nested columns as columns of their own."""
         with self._explained():
             for piece in self._pieces(start):
+                # Arrow reads lengths and offsets of texts and lists from the file as they are: without this a damaged
+                # file could make it read beyond its memory.
+                piece.validate(full=True)
                 table = self._arrow.Table.from_batches([piece])
                 for _ in range(_DEEPEST):
                     table = table.flatten()
@@ -158,7 +163,8 @@ class TableFile:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (self._arrow.lib.ArrowException, OSError) as error:
+        # MemoryError: a length in the file that no file of this size can have.
+        except (self._arrow.lib.ArrowException, OSError, MemoryError) as error:
             # pyarrow calls a damaged footer an OSError too, but only the system's own errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -200,3 +206,19 @@ class TableFile:
 
     def _n_rows(self) -> int:
         return sum(self.row_group_rows()) or self._row
+
+
+def _moments(column: Any) -> list[Any]:
+    """Times and durations as Python's own; None where Python cannot say them, as in the year 30,000."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError, LookupError):
+        found = [_moment(value) for value in column]
+    return found
+
+
+def _moment(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError, LookupError):  # the last for a time zone that nobody knows
+        return None

@@ -350,11 +350,12 @@ class Store:
     def latest_batch(self) -> int:
         """The id of the batch that came last, learned or not; 0 before the first. Ids are never given again."""
         rows = self._file.query("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'")
-        return int(rows[0][0]) if rows else 0
+        return int(self._file.expect(rows[0], int)[0]) if rows else 0
 
     def waiting(self, name: str) -> int:
         """Number of rows in the inbox of a model."""
-        return int(self._file.query("SELECT coalesce(sum(n_rows), 0) FROM inbox WHERE name = ?", name)[0][0])
+        rows = self._file.query("SELECT coalesce(sum(n_rows), 0) FROM inbox WHERE name = ?", name)
+        return int(self._file.expect(rows[0], int)[0])
 
 
 def _check_name(name: str) -> str:
