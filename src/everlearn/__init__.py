@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from everlearn.mixture.functions import modes as modes
     from everlearn.mixture.functions import reduce as reduce
     from everlearn.mixture.functions import ridgeline as ridgeline
+    from everlearn.mixture.imputer import StreamImputer as StreamImputer
     from everlearn.mixture.regressor import (
         IncrementalGaussianMixtureRegressor as IncrementalGaussianMixtureRegressor,
     )
@@ -47,6 +48,7 @@ _PUBLIC = {
     "OnlinePPCA": "everlearn.ppca.estimator",
     "PageHinkley": "everlearn.monitoring.page_hinkley",
     "PowerSchedule": "everlearn.ppca.schedules",
+    "StreamImputer": "everlearn.mixture.imputer",
     "VariationalPPCA": "everlearn.variational.estimator",
     "dumps": "everlearn.persistence.model_file",
     "hierarchy": "everlearn.mixture.functions",

@@ -141,6 +141,22 @@ def modes(mixture: Mixture) -> Modes:
     return Modes(found * scale, log_density(found * scale, mixture))
 
 
+def modes_of_components(mixture: Mixture) -> Indices:
+    """The mode that a hill climb from the mean of each component ends on, (K,): numbered in their order from 0."""
+    mixture = with_matrices(mixture)
+    scale = np.sqrt(np.diagonal(moments(mixture).covariance))
+    unit = Mixture(mixture.weights, mixture.means / scale, mixture.covariances / scale / scale[:, None])
+    precisions = inverse(unit.covariances)
+    points = _climbed(unit, precisions, unit.means.copy())
+    metric = _slope(unit, precisions, points).metric
+    labels = np.arange(len(points))
+    for k in range(1, len(points)):
+        steps = points[:k] - points[k]
+        near = np.flatnonzero(_length(np.broadcast_to(metric[k], (k, *metric[k].shape)), steps) < _SAME)
+        labels[k] = labels[near[0]] if len(near) else labels[:k].max() + 1
+    return labels
+
+
 def _solve(matrices: Array, vectors: Array) -> Array:
     return np.asarray(np.linalg.solve(matrices, vectors[..., None])[..., 0])
 
@@ -264,6 +280,12 @@ def _slope(mixture: Mixture, precisions: Array, x: Array) -> _Slope:
 def _climb(mixture: Mixture, x: Array) -> Array:
     """Modes that the points climb to; points that end on a saddle are dropped."""
     precisions = inverse(mixture.covariances)
+    x = _climbed(mixture, precisions, x)
+    return x[_is_peak(_slope(mixture, precisions, x))]
+
+
+def _climbed(mixture: Mixture, precisions: Array, x: Array) -> Array:
+    """Where the points climb to; x changes in place."""
     moving = np.arange(len(x))
     for _ in range(_MAX_STEPS):
         slope = _slope(mixture, precisions, x[moving])
@@ -272,7 +294,7 @@ def _climb(mixture: Mixture, x: Array) -> Array:
         moving = moving[_length(slope.metric, step) > _CONVERGED]
         if not len(moving):
             break
-    return x[_is_peak(_slope(mixture, precisions, x))]
+    return x
 
 
 def _step(slope: _Slope) -> Array:

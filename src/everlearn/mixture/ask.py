@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian import modes
 from everlearn.gaussian.gaussian import Indices
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import schedule
@@ -186,6 +187,16 @@ def _every_component(look: Look) -> Mixture:
     if "every" not in look.cache:
         look.cache["every"] = _in_units(mixture_of(refreshed(look.model)), look)
     return look.cache["every"]  # type: ignore[no-any-return]
+
+
+def modes_of_components(look: Look) -> Indices:
+    """For each component that is shown, the mode of the density that its mean climbs to (`gaussian.modes`)."""
+    if "modes" not in look.cache:
+        own, inverse = components_mixture(look), look.frame.inverse
+        square = inverse**2 if own.is_diagonal else inverse * inverse[:, None]
+        scaled = Mixture(own.weights, own.means * inverse, own.covariances * square)
+        look.cache["modes"] = modes.modes_of_components(scaled)
+    return look.cache["modes"]  # type: ignore[no-any-return]
 
 
 def whole_mixture(look: Look) -> Mixture:

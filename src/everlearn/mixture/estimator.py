@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices, column_numbers
 from everlearn.base.conditioning import Conditional, to_scale
 from everlearn.base.density import Density, check_draws, generator
 from everlearn.base.estimator import StreamEstimator, as_rows, column_names
+from everlearn.base.frames import in_kind_of
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
@@ -48,7 +50,7 @@ MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
 _ONES = np.ones(1024)
 
 
-class IncrementalGaussianMixture(Density, StreamEstimator):
+class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
     """Gaussian mixture of a stream, learned in one pass, that finds how many components there are.
 
     Each row updates few components by its posterior probabilities. A bounded sample of the rows is kept beside them,
@@ -514,20 +516,55 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         rows = self._check_X(X)
         return ask.responsibilities(self._look(), rows)
 
-    def predict(self, X: ArrayLike) -> NDArray[np.intp]:
-        """Component with the highest posterior probability for each row.
+    def transform(self, X: ArrayLike) -> Array:
+        """Posterior probability of each component for each row: features for what comes next in a pipeline.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            `predict_proba(X)`.
+        """
+        return self.predict_proba(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def predict(self, X: ArrayLike, *, by: str = "component") -> NDArray[np.intp]:
+        """Component with the highest posterior probability for each row, or the mode of the density it belongs to.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows to assign.
+        by : {"component", "mode"}, default="component"
+            "mode" gives components from whose means one climbs to the same mode of the density one number: the
+            clusters of the rows, where a cluster that is no Gaussian has several components (see `everlearn.modes`).
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Component numbers.
+            Component numbers, or those of the modes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.gamma(2.0, size=2000) + 30 * rng.integers(2, size=2000)  # two skewed groups
+        >>> model = IncrementalGaussianMixture().fit(x[:, None])
+        >>> model.n_components_ > 2, len(np.unique(model.predict(x[:, None], by="mode")))
+        (True, 2)
         """
-        return np.argmax(self.predict_proba(X), axis=1)
+        if by not in ("component", "mode"):
+            raise InputError(f"by must be 'component' or 'mode'; got {by!r}.")
+        labels = np.argmax(self.predict_proba(X), axis=1)
+        return labels if by == "component" else ask.modes_of_components(self._look())[labels]
 
     def bic(self, X: ArrayLike) -> float:
         """Bayesian information criterion of the mixture on X; the lower, the better.
@@ -564,13 +601,15 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         each = n_parameters(self.n_features_in_, self.covariance_type == "diag")
         return self.n_components_ * each + self.n_components_ - 1
 
-    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, NDArray[np.intp]]:
         """Draw rows from the components.
 
         Parameters
         ----------
         n_samples : int, default=1
             Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness; None takes that of the model.
 
         Returns
         -------
@@ -580,7 +619,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             The component that each row came from.
         """
         check_draws(n_samples)
-        return mixtures.sample(ask.components_mixture(self._look()), n_samples, generator(self.random_state))
+        source = generator(self.random_state if random_state is None else random_state)
+        return mixtures.sample(ask.components_mixture(self._look()), n_samples, source)
 
     # -- any columns from any others ----------------------------------------------------------------
 
@@ -685,7 +725,7 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
             joined[-1] = (joined[-1][:, 0], joined[-1][:, 1])
         return joined[0] if len(joined) == 1 else tuple(joined)
 
-    def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+    def impute(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Fill the gaps of each row with their expectation given what was observed.
 
         Parameters
@@ -697,9 +737,9 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
 
         Returns
         -------
-        filled : ndarray of shape (n_samples, n_features)
-            The rows without gaps; observed values as they were.
-        std : ndarray of shape (n_samples, n_features)
+        filled : ndarray or data frame of shape (n_samples, n_features)
+            The rows without gaps; observed values as they were. A data frame comes back as one.
+        std : ndarray or data frame of shape (n_samples, n_features)
             Standard deviations, zero where a value was observed; only with `return_std`.
 
         Examples
@@ -716,8 +756,8 @@ class IncrementalGaussianMixture(Density, StreamEstimator):
         rows = self._check_X(X)
         mixture, scale = ask.scaled_mixture(self._look())
         values, std = conditional.impute(to_scale(rows, scale), mixture)
-        filled = np.where(np.isnan(rows), values * scale, rows)
-        return (filled, std * scale) if return_std else filled
+        filled = in_kind_of(X, np.where(np.isnan(rows), values * scale, rows))
+        return (filled, in_kind_of(X, std * scale)) if return_std else filled
 
     def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
         """Draw values of some columns for each row, given the others.

@@ -20,9 +20,11 @@ from river import base  # noqa: E402 (the line above says which extra brings it)
 
 
 class StreamAnomalyDetector(Unsupervised, base.AnomalyDetector):
-    """:class:`everlearn.AnomalyDetector` for a stream of dicts: the score is -log of the p-value.
+    """:class:`everlearn.AnomalyDetector` for a stream of dicts.
 
-    A score of 6.9 is one in a thousand: it can be compared with a threshold that means something.
+    The score is L / (1 + L) with L the negative logarithm of the p-value: between 0 and 1 and in the order of the
+    p-values, as `river.metrics.ROCAUC` takes it; 0.874 is one in a thousand, 0.902 one in ten thousand. `p_value_one`
+    gives the p-value itself, which can be compared with a rate of false alarms.
 
     Parameters
     ----------
@@ -40,7 +42,9 @@ class StreamAnomalyDetector(Unsupervised, base.AnomalyDetector):
     >>> detector = StreamAnomalyDetector()
     >>> for i in range(400):
     ...     detector.learn_one({"heat": float(i % 10), "load": float(i % 3)})
-    >>> detector.score_one({"heat": 4.0, "load": 1.0}) < detector.score_one({"heat": 40.0, "load": 1.0})
+    >>> detector.score_one({"heat": 4.0, "load": 1.0}) < detector.score_one({"heat": 40.0, "load": 1.0}) < 1.0
+    True
+    >>> detector.p_value_one({"heat": 0.0, "load": 1.0}) > 0.01  # what comes next
     True
     """
 
@@ -48,13 +52,22 @@ class StreamAnomalyDetector(Unsupervised, base.AnomalyDetector):
     _needs: ClassVar[tuple[str, ...]] = ("score_samples",)
 
     def score_one(self, x: Features) -> float:
-        """-log p-value of the features as the next of the stream; 0 while too little was learned."""
+        """How anomalous the features are as the next of the stream, from 0 to 1; 0 while too little was learned."""
         return float(self._scores(Dicts([x]))[0])
 
     def score_many(self, X: Any) -> Any:
-        """-log p-value of each row: a list, or a series if X is a data frame."""
+        """How anomalous each row is, from 0 to 1: a list, or a series if X is a data frame."""
         batch = batch_of(X)
         return batch.series(self._scores(batch))
 
+    def p_value_one(self, x: Features) -> float:
+        """Probability of features as odd as these in a stream without anomalies; 1 while too little was learned."""
+        return float(np.exp(-self._surprise(Dicts([x]))[0]))
+
     def _scores(self, batch: Batch) -> Array:
-        return -self._ask("score_samples", batch, np.zeros(len(batch)))
+        surprise = self._surprise(batch)
+        return surprise / (1.0 + surprise)
+
+    def _surprise(self, batch: Batch) -> Array:
+        """-log p-value of each row."""
+        return np.maximum(-self._ask("score_samples", batch, np.zeros(len(batch))), 0.0)

@@ -1,0 +1,139 @@
+"""StreamImputer: gaps filled by what a streaming model expects, as a step of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.validation import check_is_fitted
+
+from everlearn.base.frames import in_kind_of
+from everlearn.errors import InputError
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+
+
+class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Fill the gaps of rows by their expectation, given what was observed, under a model of the stream.
+
+    A transformer for scikit-learn's `Pipeline` and `ColumnTransformer`, which goes on learning by `partial_fit`. A data
+    frame comes back as a data frame, unless `set_output` says otherwise. Observed values stay as they are.
+
+    Parameters
+    ----------
+    model : estimator, optional
+        A model with `partial_fit` and `impute`, of which a copy learns; IncrementalGaussianMixture() by default.
+        OnlinePPCA takes hundreds of columns.
+
+    Attributes
+    ----------
+    model_ : estimator
+        The model that has learned; ``model_.save(path)`` keeps it.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where the data had names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import everlearn
+    >>> x = np.random.default_rng(0).normal(size=2000)
+    >>> imputer = everlearn.StreamImputer().fit(np.column_stack([x, 3 * x + 1]))
+    >>> imputer.transform([[2.0, np.nan], [np.nan, 4.0]]).round(1)
+    array([[2., 7.],
+           [1., 4.]])
+    """
+
+    def __init__(self, model: Any = None) -> None:
+        self.model = model
+
+    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything, then learn the rows of X in their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN where a value was not observed.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+            The fitted imputer.
+        """
+        self._adopt(self._empty_model().fit(X, **_weights(sample_weight)))
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Go on learning from the rows of X in their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The next rows; NaN where a value was not observed.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        self
+            The imputer, further on in the stream.
+        """
+        model = self.model_ if hasattr(self, "model_") else self._empty_model()
+        self._adopt(model.partial_fit(X, **_weights(sample_weight)))
+        return self
+
+    def transform(self, X: ArrayLike) -> Any:
+        """Fill the gaps of each row; nothing is learned.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN where a value was not observed.
+
+        Returns
+        -------
+        array or data frame of shape (n_samples, n_features)
+            The rows without gaps.
+        """
+        check_is_fitted(self)
+        filled = np.asarray(self.model_.impute(X))
+        # Where a kind of table was asked for, scikit-learn makes it from an array.
+        asked = _get_output_config("transform", self)["dense"] != "default"
+        return filled if asked else in_kind_of(X, filled)
+
+    def _empty_model(self) -> Any:
+        model = IncrementalGaussianMixture() if self.model is None else clone(self.model)
+        lacks = [name for name in ("partial_fit", "impute") if not hasattr(model, name)]
+        if lacks:
+            raise InputError(
+                f"model={self.model!r} has no {' and no '.join(lacks)}; give an IncrementalGaussianMixture, FIGMN, "
+                "OnlinePPCA or VariationalPPCA."
+            )
+        return model
+
+    def _adopt(self, model: Any) -> None:
+        self.model_ = model
+        self.n_features_in_ = model.n_features_in_
+        if hasattr(model, "feature_names_in_"):
+            self.feature_names_in_ = model.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _weights(sample_weight: ArrayLike | None) -> dict[str, ArrayLike]:
+    """Weights for models that take them; those that do not refuse the argument."""
+    return {} if sample_weight is None else {"sample_weight": sample_weight}

@@ -1,0 +1,92 @@
+"""StreamImputer in scikit-learn's pipelines: it fills as its model does, keeps data frames and goes on learning."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from everlearn import IncrementalGaussianMixture, OnlinePPCA, StreamImputer
+from everlearn.errors import InputError
+
+NAMES = ["inlet", "middle", "outlet"]
+
+
+def stream(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 1)) + 0.2 * rng.normal(size=(n, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+X = stream()
+TABLE = pd.DataFrame(X, columns=NAMES, index=np.arange(400) * 10)
+ONE = IncrementalGaussianMixture(1)
+
+
+def test_it_fills_as_its_model_does_and_goes_on_learning():
+    imputer = StreamImputer(ONE).partial_fit(X[:200]).partial_fit(X[200:])
+    model = IncrementalGaussianMixture(1).partial_fit(X)
+    np.testing.assert_allclose(imputer.transform(X), model.impute(X))
+    assert imputer.model_.n_samples_seen_ == 400
+    assert imputer.fit(X[:100]).model_.n_samples_seen_ == 100
+    assert ONE.__dict__.get("n_features_in_") is None  # the model that was given has not learned
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_a_data_frame_stays_one(kind):
+    table = TABLE if kind is pd.DataFrame else pl.DataFrame(X, schema=NAMES, orient="row")
+    filled = StreamImputer(ONE).fit_transform(table)
+    assert type(filled) is kind
+    assert list(filled.columns) == NAMES
+    assert not np.isnan(filled.to_numpy()).any()
+    if kind is pd.DataFrame:
+        assert (filled.index == TABLE.index).all()
+
+
+@pytest.mark.parametrize(("asked", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
+def test_set_output(asked, kind):
+    imputer = StreamImputer(ONE).set_output(transform=asked)
+    for rows in (X, TABLE):
+        assert type(imputer.fit_transform(rows)) is kind
+    assert list(imputer.get_feature_names_out()) == NAMES
+
+
+def test_in_a_pipeline_and_in_a_column_transformer():
+    seen = ~np.isnan(X).all(axis=1)
+    y = np.full(len(X), np.nan)
+    y[seen] = np.nanmean(X[seen], axis=1)
+    model = make_pipeline(StandardScaler(), StreamImputer(ONE), LinearRegression()).fit(TABLE[seen], y[seen])
+    assert model.score(TABLE[seen], y[seen]) > 0.9
+    some = ColumnTransformer([("fill", StreamImputer(ONE), ["inlet", "outlet"])], remainder="passthrough")
+    filled = some.set_output(transform="pandas").fit_transform(TABLE)
+    assert list(filled.columns) == ["fill__inlet", "fill__outlet", "remainder__middle"]
+    assert not filled[["fill__inlet", "fill__outlet"]].isna().any(axis=None)
+
+
+def test_other_models_fill_too():
+    filled = StreamImputer(OnlinePPCA(1)).fit(TABLE).transform(TABLE)
+    np.testing.assert_allclose(filled.to_numpy()[~np.isnan(X)], X[~np.isnan(X)])
+    assert list(filled.columns) == NAMES
+
+
+def test_scikit_learn_knows_it():
+    imputer = StreamImputer(ONE)
+    with pytest.raises(NotFittedError):
+        imputer.transform(X)
+    twin = clone(imputer.fit(TABLE))
+    assert not hasattr(twin, "model_")
+    assert twin.get_params()["model__n_components"] == 1
+    assert imputer.__sklearn_tags__().input_tags.allow_nan
+    imputer.fit(X)
+    assert not hasattr(imputer, "feature_names_in_")
+
+
+def test_a_model_that_fills_nothing_is_refused():
+    with pytest.raises(InputError, match="has no partial_fit and no impute"):
+        StreamImputer(LinearRegression()).fit(X)
