@@ -30,9 +30,6 @@ Sizes = dict[str, int]
 MOST_WEIGHT = 1e100
 """Largest weight of a row: its square, times any number of rows, stays finite."""
 
-MOST_NUMBER = 1e100
-"""Largest number of a state that is kept in units of its own data: products of three stay finite."""
-
 _DTYPES = {
     "int64": np.dtype(np.int64),
     "int32": np.dtype(np.int32),
@@ -110,17 +107,11 @@ def expect_fields(value: Any, cls: type, sizes: Sizes, **fields: str | type) -> 
         expect(getattr(value, name), wanted, sizes, f"{cls.__name__}.{name}")
 
 
-def require_moderate(state: Any, name: str) -> None:
-    """Refuse a state with an array whose numbers are not finite, or larger than any that learning can give.
-
-    It is for states in units of their own data. In the units of a stranger's data, 1e300 may be right.
-    """
-    if isinstance(state, tuple):
-        for i, part in enumerate(state):
-            require_moderate(part, f"{name}.{state._fields[i] if hasattr(state, '_fields') else i}")
-    elif isinstance(state, np.ndarray) and state.dtype.kind == "f":
-        # NaN compares false, so that this refuses it, too.
-        require((np.abs(state) <= MOST_NUMBER).all(), f"{name} has numbers that are not finite or far too large")
+def require_finite(state: Any, name: str) -> None:
+    """Refuse a NamedTuple with an array whose numbers are not finite, whatever the annotations allow."""
+    for field, value in zip(state._fields, state, strict=True):
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            require(np.isfinite(value).all(), f"{name}.{field} has numbers that are not finite")
 
 
 def require(condition: Any, message: str) -> None:

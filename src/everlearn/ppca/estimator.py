@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.density import generator
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.linalg.chunked import to_internal
-from everlearn.persistence.schema import check_state, expect, require, require_moderate
+from everlearn.persistence.schema import check_state, expect, require, require_finite
 from everlearn.ppca import keep, learn
 from everlearn.ppca.base import LIMIT, FittedPPCA, PPCABase, find_stack_level, scale_of
 from everlearn.ppca.keep import NaturalConstraint, OnChange
@@ -396,7 +396,7 @@ class OnlinePPCA(PPCABase):
             r, s = (0, 0) if self.constraint is None else (self.n_features_in_, self.n_components)
             check_state(self._state_, State, {**sizes, "r": r, "s": s})
             if self.mode == "robust":  # the formulas as printed may leave the finite numbers
-                require_moderate(self._state_._replace(reference=()), "State")
+                require_finite(self._state_, "State")
                 require(self._state_.sigma2[0] > 0 and self._state_.S0[0] >= 0, "its noise is not positive")
         waiting = 0 if self._state_ is not None else self._warmup_rows()
         expect(self._buffer_, f"gaps {waiting} d", sizes, "the first rows")

@@ -14,7 +14,7 @@ from everlearn.base.density import generator
 from everlearn.errors import InputError, MergeError
 from everlearn.forgetting import bank as forgetting_bank
 from everlearn.linalg.chunked import to_internal
-from everlearn.persistence.schema import MOST_NUMBER, Sizes, check_state, expect, require, require_moderate
+from everlearn.persistence.schema import Sizes, check_state, expect, require
 from everlearn.ppca.base import LIMIT, FittedPPCA, PPCABase, scale_of
 from everlearn.ppca.learn import fit_rows
 from everlearn.ppca.state import PPCA, factor
@@ -36,6 +36,8 @@ from everlearn.variational.state import (
 
 # Limits of a given noise variance in the model's own scale, so that precisions stay finite.
 NOISE_LIMITS = 1e-60, 1e60
+
+_MOST_VARIANCE, _LEAST_NOISE = 1e100, 1e-200  # of a state from a file, in the units of its scale
 
 
 class Trace(NamedTuple):
@@ -494,9 +496,10 @@ class VariationalPPCA(PPCABase):
         slots, J = (2, len(forgetting_bank.HORIZONS)) if adaptive else (1, 1)
         check_state(self._state_, State, {**sizes, "s": slots, "J": J, "p": m + 1, "r": r})
         state, bank = self._state_, self._state_.bank
-        for name in ("B", "K", "C", "K_inv", "seen", "a", "b", "origin"):
-            require_moderate(getattr(state, name), f"State.{name}")
-        require((state.b > 1.0 / MOST_NUMBER).all(), "its noise is far too small")
+        # K is at least the prior's precision, and b at least what the rounding of the rows leaves: an answer multiplies
+        # the first and divides by the second.
+        require((np.abs(state.K_inv) <= _MOST_VARIANCE).all(), "its loadings are far too uncertain")
+        require((state.b >= _LEAST_NOISE).all(), "its noise is far too small")
         require(forgetting_bank.is_consistent(bank), "its bank has counts out of range")
         require(bank.active[0] < slots and (bank.trial_rows[0] == 0 or adaptive), "its bank has no such slot")
         require(((state.burn_in >= -1) & (state.burn_in < max(r, 1))).all(), "its burn-in has counts out of range")
