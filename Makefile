@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch lint types house docs results mutants wheel ci clean
+.PHONY: help run test test-nojit test-torch test-site lint types house docs results mutants wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,7 +17,7 @@ help:
 	@echo "make results  run the benchmarks, each writes its page (ARGS=--stale lists those that are out of date)"
 	@echo "make mutants  break each promise on purpose and see that the tests notice"
 	@echo "make house  figures of the source: sizes, parameters, comments, frames to a kernel, import circles"
-	@echo "make lint | types | docs | wheel | test-nojit | test-torch | ci | clean"
+	@echo "make lint | types | docs | wheel | test-nojit | test-torch | test-site | ci | clean"
 
 run: .venv/.installed
 	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
@@ -50,6 +50,10 @@ house: .venv/.test
 docs: .venv/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -j $(WORKERS) -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Every page of the built site in a browser without a network, and its links.
+test-site: .venv/.test
+	EVERLEARN_SITE=docs/_build/html $(PYTEST) tests/site
 
 # Figures of README and docs: make results ARGS="--only rates", ARGS=--quick, ARGS=--stale, ARGS=--list
 results: .venv/.test

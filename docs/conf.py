@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 
 import plotly.io as pio
+from docutils import nodes
+from latex2mathml.converter import convert
 from plotly.io.base_renderers import MimetypeRenderer
 from plotly.offline import get_plotlyjs
 
@@ -21,7 +23,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -32,6 +33,7 @@ html_title = "everlearn"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 default_role = "literal"
+html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -53,6 +55,7 @@ sphinx_gallery_conf = {
     "capture_repr": ("_repr_html_", "__repr__"),
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,  # its page fetches programs from other machines
     "min_reported_time": 10,
 }
 
@@ -64,6 +67,19 @@ def escape_mathematics(app, what, name, obj, options, lines):
         if colon and head.strip().isidentifier():
             line = head + colon + re.sub(r"(\w)_(?=[,)])", r"\1\\_", kind)
         lines[number] = re.sub(r"(``.*?``)|\|", lambda found: found[1] or r"\|", line)
+
+
+def write_inline_formula(translator, node):
+    """A formula as MathML: browsers draw it without a program from elsewhere."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def write_formula(translator, node):
+    """A formula on a line of its own."""
+    translator.body.append(translator.starttag(node, "div", CLASS="formula"))
+    translator.body.append(convert(node.astext(), display="block") + "</div>")
+    raise nodes.SkipNode
 
 
 class SiteRenderer(MimetypeRenderer):
@@ -90,6 +106,7 @@ def copy_results(app):
 
 
 def setup(app):
+    app.add_html_math_renderer("mathml", (write_inline_formula, None), (write_formula, None))
     app.connect("builder-inited", copy_results)
     app.connect("build-finished", write_plotly)
     app.connect("autodoc-process-docstring", escape_mathematics, priority=100)  # before numpydoc
