@@ -56,6 +56,7 @@ def models():
     yield "variational_ppca", everlearn.VariationalPPCA(1).partial_fit(X)
     yield "variational_ppca_paper", everlearn.VariationalPPCA.paper(1, random_state=0).fit(X)
     yield "classifier", everlearn.IncrementalGaussianMixtureClassifier().fit(X, labels)
+    yield "figmn_classifier", everlearn.FIGMNClassifier().fit(X, labels)
     yield "regressor", everlearn.IncrementalGaussianMixtureRegressor().fit(X[:, 1:], values)
     assert len(asked) == N_ASKED
 

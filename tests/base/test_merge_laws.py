@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import everlearn
 from everlearn import (
+    FIGMNClassifier,
     IncrementalGaussianMixture,
     IncrementalGaussianMixtureClassifier,
     IncrementalGaussianMixtureRegressor,
@@ -24,7 +25,7 @@ MODELS = {
     "mixture": lambda: IncrementalGaussianMixture(),
     "mixture, one component": lambda: IncrementalGaussianMixture(1, scale=1.0),
     "classifier": lambda: IncrementalGaussianMixtureClassifier(),
-    "joint classifier": lambda: IncrementalGaussianMixtureClassifier(strategy="joint"),
+    "FIGMN classifier": lambda: FIGMNClassifier(),
     "regressor": lambda: IncrementalGaussianMixtureRegressor(),
     "PPCA": lambda: OnlinePPCA(2),
     "variational PPCA": lambda: VariationalPPCA(2),
@@ -52,7 +53,7 @@ def parts_of(make, rng, sizes):
 
 def answers(model, X):
     """What the model says about rows."""
-    if isinstance(model, IncrementalGaussianMixtureClassifier):
+    if isinstance(model, IncrementalGaussianMixtureClassifier | FIGMNClassifier):
         return model.predict_proba(X)
     return model.predict(X) if isinstance(model, IncrementalGaussianMixtureRegressor) else model.score_samples(X)
 
@@ -144,11 +145,8 @@ class Stranger(everlearn.OnlinePPCA):
         (IncrementalGaussianMixture(scale=1.0), IncrementalGaussianMixture(scale=[1.0, 1, 1, 2]), "scale="),
         (OnlinePPCA(2), OnlinePPCA(3), "n_components=2 and n_components=3"),
         (VariationalPPCA(2), VariationalPPCA(2, forgetting=0.9), "forgetting="),
-        (
-            IncrementalGaussianMixtureClassifier(),
-            IncrementalGaussianMixtureClassifier(strategy="joint"),
-            "strategy=",
-        ),
+        (IncrementalGaussianMixtureClassifier(), IncrementalGaussianMixtureClassifier(2), "n_components="),
+        (FIGMNClassifier(), FIGMNClassifier(beta=0.0), "beta="),
         (IncrementalGaussianMixtureRegressor(), IncrementalGaussianMixtureRegressor(2), "n_components="),
     ],
 )

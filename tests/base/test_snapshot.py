@@ -69,7 +69,7 @@ ESTIMATORS = {
     "diagonal": everlearn.IncrementalGaussianMixture(covariance_type="diag"),
     "figmn": everlearn.FIGMN(),
     "classifier": everlearn.IncrementalGaussianMixtureClassifier(),
-    "joint classifier": everlearn.IncrementalGaussianMixtureClassifier(strategy="joint"),
+    "FIGMN classifier": everlearn.FIGMNClassifier(),
     "regressor": everlearn.IncrementalGaussianMixtureRegressor(),
     "ppca": everlearn.OnlinePPCA(1),
     "variational": everlearn.VariationalPPCA(1),

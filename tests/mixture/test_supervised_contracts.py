@@ -3,7 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everlearn import IncrementalGaussianMixtureClassifier, IncrementalGaussianMixtureRegressor
+from everlearn import FIGMNClassifier, IncrementalGaussianMixtureClassifier, IncrementalGaussianMixtureRegressor
 from everlearn.checks import stream_checks
 
 CANNOT_APPLY = {
@@ -14,9 +14,9 @@ CANNOT_APPLY = {
 
 MODES = {
     "per class": IncrementalGaussianMixtureClassifier(),
-    "joint": IncrementalGaussianMixtureClassifier(strategy="joint"),
+    "FIGMN": FIGMNClassifier(),
     "regressor": IncrementalGaussianMixtureRegressor(),
-    "diagonal": IncrementalGaussianMixtureClassifier(covariance="diag"),
+    "diagonal": IncrementalGaussianMixtureClassifier(covariance_type="diag"),
     "forgetting": IncrementalGaussianMixtureClassifier(forgetting=0.99, max_components=5),
 }
 # These depend neither on the mode nor on what the model does inside.
@@ -24,11 +24,11 @@ ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
 
 
 def cannot_apply(estimator):
-    classifies = isinstance(estimator, IncrementalGaussianMixtureClassifier)
+    classifies = isinstance(estimator, IncrementalGaussianMixtureClassifier | FIGMNClassifier)
     return {name: why for name, why in CANNOT_APPLY.items() if classifies or "classifier" not in name}
 
 
-@parametrize_with_checks([MODES["per class"], MODES["joint"], MODES["regressor"]], expected_failed_checks=cannot_apply)
+@parametrize_with_checks([MODES["per class"], MODES["FIGMN"], MODES["regressor"]], expected_failed_checks=cannot_apply)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

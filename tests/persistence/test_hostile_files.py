@@ -25,7 +25,7 @@ MODES = {
         {"forgetting": 0.99, "max_components": 6},
         {"covariance_type": "diag", "reservoir": 50},
     ],
-    "IncrementalGaussianMixtureClassifier": [{"strategy": "joint"}, {"covariance": "diag", "forgetting": 0.99}],
+    "IncrementalGaussianMixtureClassifier": [{"covariance_type": "diag", "forgetting": 0.99}],
     "OnlinePPCA": [
         {"constraint": NaturalConstraint(reference=OnChange())},
         {"constraint": NaturalConstraint(reference=Every(7)), "mode": "paper"},

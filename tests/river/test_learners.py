@@ -76,7 +76,7 @@ CHECKED = [
     (Clusterer(), 1),
     (Transformer(), 1),
     (Imputer(IncrementalGaussianMixture()), 3),
-    (Classifier(IncrementalGaussianMixtureClassifier(warmup=20), grace_period=20), 6),
+    (Classifier(IncrementalGaussianMixtureClassifier(), grace_period=20), 6),
     (Regressor(IncrementalGaussianMixtureRegressor()), 3),
 ]
 
@@ -390,7 +390,7 @@ def test_detector_in_a_filter():
     ("model", "peer", "stream", "metric"),
     [
         (
-            Classifier(IncrementalGaussianMixtureClassifier(warmup=50)),
+            Classifier(),
             naive_bayes.GaussianNB(),
             datasets.ImageSegments().take(300),
             metrics.Accuracy(),

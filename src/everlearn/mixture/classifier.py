@@ -2,68 +2,110 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from numpy.typing import ArrayLike
+from sklearn.utils._param_validation import Interval
 
-from everlearn.base.estimator import StreamEstimator, check_rows_left
-from everlearn.base.labels import KINDS, check_labels, check_same_kind, inserted
-from everlearn.errors import InputError, MergeError, ModelFileError
-from everlearn.figmn.first_edition import IncrementalGaussianMixture
-from everlearn.mixture.classifier_joint import JointClasses
-from everlearn.mixture.classifier_per_class import ClassMixtures
+from everlearn.base.classifier import Codes, StreamClassifier
+from everlearn.base.conditioning import LIMIT
+from everlearn.base.scaling import nearest_power_of_two
+from everlearn.errors import InputError
+from everlearn.linalg.chunked import to_internal
+from everlearn.mixture.ask import Look
+from everlearn.mixture.estimator import IncrementalGaussianMixture
+from everlearn.mixture.experts import (
+    ClassExperts,
+    ClassMoments,
+    Experts,
+    KernelExpert,
+    Sample,
+    Shared,
+    all_experts,
+    class_experts,
+    kernels_of,
+    log_probabilities,
+    shared_of,
+    weights_of_opinions,
+)
+from everlearn.mixture.keep.forgetting import sample_weights
+from everlearn.mixture.keep.reconsider import refreshed
+from everlearn.persistence.schema import expect, require
+from everlearn.typing import Array
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from everlearn.figmn.classifier import FIGMNClassifier
 
-_SHARED = ["delta", "beta", "scale", "warmup", "max_components", "merging", "prune", "update", "covariance"]
+# Rows, of all classes, on which the experts are weighed, and the least of each class.
+SAMPLE_ROWS, CLASS_ROWS = 1000, 20
+# Rows times components times D^2 that weighing may take, and the rows it has at least.
+WORK, MIN_ROWS = 2_000_000_000, 100
+# Experts are weighed anew when there are so many times more rows.
+WEIGH_AGAIN = 1.25
+# Parameters that each class's mixture takes.
+_SHARED = ("n_components", "max_components", "reservoir", "covariance_type", "scale")
 
 
-class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
+class Units(NamedTuple):
+    """Coordinates that all classes are compared in: a row becomes (x - centre) / scale."""
+
+    centre: Array  # (D,)
+    scale: Array  # (D,), powers of two
+
+
+class Weighed(NamedTuple):
+    """What is fixed until the experts are weighed anew."""
+
+    rows: int  # rows learned when it was
+    units: Units
+    shared: Shared
+    kernels: KernelExpert
+    weights: Array  # of the opinions
+
+
+@dataclass
+class Answers:
+    """What is remembered of the questions; never saved."""
+
+    weighed: Weighed | None = None
+    classes: dict[int, tuple[int, ClassExperts]] = field(default_factory=dict)  # rows, experts
+    experts: Experts | None = None  # until the next row
+
+
+class IncrementalGaussianMixtureClassifier(StreamClassifier):
     """Classifier with a Gaussian mixture for each class, learned from a stream in one pass.
 
     A new class may come at any time, and learning one class leaves the others as they are, so classes may also come
     one after another. NaN means "not observed", in learning and in predicting.
 
-    A class is predicted by its frequency and its density at the row, seen in three ways: with one covariance for all
-    classes, with one for each class, and with the mixture of each class. How much each view counts is chosen now and
-    then by how well it predicts a bounded sample of the rows seen, each of them left out of its own class; that also
-    makes the probabilities honest (see `calibration_error`).
+    A class is predicted by its frequency and its density at the row. Four experts estimate that density from what the
+    mixtures have learned: one covariance for all classes, the components of each class drawn towards a common shape a
+    little or more, and narrow kernels on a sample of the rows. How much each counts is chosen by how well it predicts
+    the sample, each row left out of its own class; that also makes the probabilities honest (see `calibration_error`).
+    Asking never changes what is learned; the experts are weighed anew, at a question, when there are a quarter more
+    rows.
 
     Parameters
     ----------
-    strategy : {"per_class", "joint"}, default="per_class"
-        "joint" learns one mixture of the inputs with an indicator column for each class beside them, as in [1]_, and
-        predicts what the indicators are expected to be.
-    delta : float, default=1.0
-        Variance of a new component, in units of the variance of each column.
-    beta : float, default=0.1
-        How readily a row opens a component of its class: it does so when it is farther from each than all but a share
-        `beta` of that component's own rows would be; 0 keeps a single component.
-    scale : "auto" or array-like of shape (n_features,), default="auto"
-        Standard deviation of each column. "auto" estimates it, over all classes: `fit` from all rows it is given,
-        `partial_fit` from the first `warmup` rows, which are kept until then.
-    warmup : "auto" or int, default="auto"
-        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
-        more, and at most 2000.
+    n_components : int or None, default=None
+        Number of components of each class; None finds it.
     max_components : "auto" or int, default="auto"
-        Most components that each class keeps ("joint": that are kept in all). "auto" is 50, or what 32 MiB of
-        precision matrices hold ("joint": 200 and 128 MiB).
-    merging : bool, default=True
-        Whether a full mixture merges all pairs that cost little likelihood, or the cheapest pair only.
-    prune : None or tuple (min_age, min_count), default=None
-        Remove components that are older than `min_age` rows and to which fewer than `min_count` rows belong (posterior
-        probabilities summed).
-    update : {"exact", "paper"}, default="exact"
-        "paper" keeps the covariance update as printed in [1]_, eq. 11.
+        Most components that each class keeps; "auto" is 64, or fewer where covariances of many columns would fill
+        128 MiB.
+    reservoir : "auto" or int, default="auto"
+        Number of rows of each class that are kept for the searches of its structure, and for weighing the experts; see
+        `IncrementalGaussianMixture`.
+    covariance_type : {"full", "diag"}, default="full"
+        Shape of the covariances.
     forgetting : None or float, default=None
         Factor by which what was learned of a class fades with each row of that class, and the class frequencies with
         each row, for a memory of about 1/(1 - forgetting) rows. None forgets nothing.
-    covariance : {"full", "diag"}, default="full"
-        Shape of the covariances; "diag" costs O(D) a row and component, for very wide data.
+    scale : "auto" or array-like of shape (n_features,), default="auto"
+        Standard deviation of each column. "auto" estimates it from the first rows of each class.
 
     Attributes
     ----------
@@ -75,14 +117,12 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
         Number of components of all classes.
     n_samples_seen_ : int
         Number of rows learned.
+    keeps_rows_ : bool
+        Whether the model, and with it its file, holds rows of the stream.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where the data had names.
-
-    References
-    ----------
-    .. [1] R. C. Pinto and P. M. Engel, "Scalable and incremental learning of Gaussian mixture models".
 
     Examples
     --------
@@ -96,307 +136,259 @@ class IncrementalGaussianMixtureClassifier(ClassifierMixin, StreamEstimator):
     ['Iris-setosa', 'Iris-virginica']
     """
 
-    _allow_nan: ClassVar[bool] = True
+    _transient: ClassVar[tuple[str, ...]] = ("_answers_",)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         name: accepted
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
         if name in _SHARED
-    } | {
-        "strategy": [StrOptions({"per_class", "joint"})],
-        "forgetting": [None, Interval(Real, 0, 1, closed="right")],
-    }
+    } | {"forgetting": [None, Interval(Real, 0, 1, closed="right")]}
 
     def __init__(
         self,
+        n_components: int | None = None,
         *,
-        strategy: str = "per_class",
-        delta: float = 1.0,
-        beta: float = 0.1,
-        scale: Any = "auto",
-        warmup: Any = "auto",
         max_components: Any = "auto",
-        merging: bool = True,
-        prune: tuple[float, float] | None = None,
-        update: str = "exact",
+        reservoir: Any = "auto",
+        covariance_type: str = "full",
         forgetting: float | None = None,
-        covariance: str = "full",
+        scale: Any = "auto",
     ) -> None:
-        self.strategy = strategy
-        self.delta = delta
-        self.beta = beta
-        self.scale = scale
-        self.warmup = warmup
+        self.n_components = n_components
         self.max_components = max_components
-        self.merging = merging
-        self.prune = prune
-        self.update = update
+        self.reservoir = reservoir
+        self.covariance_type = covariance_type
         self.forgetting = forgetting
-        self.covariance = covariance
+        self.scale = scale
 
     @classmethod
-    def paper(cls, **parameters: Any) -> Self:
-        """Return a classifier with the settings of the FIGMN paper's tables 2 and 3.
-
-        One joint mixture, delta = 0.5 times the variance, beta = 2e-6, no merging and the exact update; see
-        `IncrementalGaussianMixture.paper`.
+    def paper(cls, **parameters: Any) -> FIGMNClassifier:
+        """Return an unfitted `FIGMNClassifier`: the classifier of the FIGMN paper, by its own rule.
 
         Parameters
         ----------
         **parameters
-            Parameters that are to differ.
+            Parameters of FIGMNClassifier that are to differ from the paper's.
 
         Returns
         -------
-        IncrementalGaussianMixtureClassifier
+        FIGMNClassifier
             An unfitted classifier.
         """
-        return cls(**{"strategy": "joint", "delta": 0.5, "beta": 2e-6, "merging": False, **parameters})
+        from everlearn.figmn.classifier import FIGMNClassifier  # its kernels take a third of a second to import
+
+        return FIGMNClassifier(**parameters)
 
     # -- learning ---------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Forget everything, then learn the rows of X in their order.
+    def _start_classes(self, X: Array, labels: Codes | None) -> None:
+        self._rows_ = 0
+        self._class_counts_ = np.zeros(len(self.classes_))
+        self._mixtures_ = [self._empty_mixture() for _ in self.classes_]
+        self._answers_ = Answers()
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows to learn. NaN means "not observed".
-        y : array-like of shape (n_samples,)
-            Their labels.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows; a row of weight zero is left out.
+    def _empty_mixture(self) -> IncrementalGaussianMixture:
+        mixture = IncrementalGaussianMixture(**self.get_params(deep=False))
+        mixture.n_features_in_ = self.n_features_in_
+        mixture._start(np.empty((0, self.n_features_in_)), whole=False)
+        return mixture
 
-        Returns
-        -------
-        self
-            The fitted classifier.
-        """
-        fresh = self._unfitted()
-        rows, labels, weights = fresh._check_batch(X, y, sample_weight, first=True)
-        check_rows_left(rows)
-        fresh.classes_ = np.unique(labels)
-        fresh._model_ = fresh._empty_model()
-        fresh._model_.start(rows, np.searchsorted(fresh.classes_, labels))
-        for at in range(len(fresh.classes_) - len(fresh._model_.class_counts)):
-            fresh._model_.add_class(at)
-        fresh._learn(rows, labels, weights)
-        self._adopt(fresh)
-        return self
+    def _add_class(self, at: int) -> None:
+        self._class_counts_ = np.insert(self._class_counts_, at, 0.0)
+        self._mixtures_ = [*self._mixtures_[:at], self._empty_mixture(), *self._mixtures_[at:]]
+        self._answers_ = Answers()
 
-    def partial_fit(  # type: ignore[override]
-        self,
-        X: ArrayLike,
-        y: ArrayLike | None = None,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Go on learning from the rows of X in their order.
-
-        Any split of a stream into batches gives the same model. A label that was never seen opens a class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The next rows of the stream. NaN means "not observed".
-        y : array-like of shape (n_samples,)
-            Their labels.
-        classes : array-like of shape (n_classes,), optional
-            Labels to know of from the start; others may still come.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows; a row of weight zero is left out.
-
-        Returns
-        -------
-        self
-            The classifier, further on in the stream.
-        """
-        if classes is None:
-            self._advance(X, y, sample_weight)
-            return self
-        announced = check_labels(classes, "classes", np.asarray(classes).size)
-        if y is not None:
-            check_same_kind(announced, check_labels(y, "y", np.asarray(y).shape[0]))
-        if self._is_started():
-            check_same_kind(announced, self.classes_)
-        self._advance(X, y, sample_weight)
-        self._open_classes(announced)
-        return self
-
-    def _start(self, X: Array, *, whole: bool) -> None:
-        self.classes_: NDArray[Any] = np.empty(0)
-        self._model_ = self._empty_model()
-        self._model_.start(X, None)
-
-    def _empty_model(self) -> ClassMixtures | JointClasses:
-        parameters = self.get_params(deep=False)
-        strategy = parameters.pop("strategy")
-        mixture = IncrementalGaussianMixture(**parameters)
-        return JointClasses(mixture) if strategy == "joint" else ClassMixtures(mixture)
-
-    def _check_y(self, y: Any, n_rows: int) -> NDArray[Any]:
-        labels = check_labels(y, "y", n_rows)
-        if len(self.__dict__.get("classes_", ())):
-            check_same_kind(labels, self.classes_)
-        return labels
-
-    def _learn(self, X: Array, y: NDArray[Any], weights: Array | None) -> None:
-        if not self._knows(y):
-            self._open_classes(y)
-        codes = np.searchsorted(self.classes_, y)
-        self._model_.learn(X, codes, np.ones(len(X)) if weights is None else weights)
-
-    def _knows(self, labels: NDArray[Any]) -> bool:
-        if not len(self.classes_):
-            return False
-        at = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
-        return bool((self.classes_[at] == labels).all())
-
-    def _open_classes(self, labels: NDArray[Any]) -> None:
-        for label in np.unique(labels):
-            at = int(np.searchsorted(self.classes_, label)) if len(self.classes_) else 0
-            if at == len(self.classes_) or self.classes_[at] != label:
-                self.classes_ = inserted(self.classes_, at, label)
-                self._model_.add_class(at)
+    def _learn_classes(self, X: Array, labels: Codes, weights: Array) -> None:
+        if len(X) == 1:
+            self._mixtures_[labels[0]]._learn(X, None, weights)
+        else:
+            for c in np.unique(labels):
+                mine = labels == c
+                self._mixtures_[c]._learn(X[mine], None, weights[mine])
+        # Every row fades the frequencies of all classes.
+        fading = (1.0 if self.forgetting is None else float(self.forgetting)) ** np.arange(len(labels), -1.0, -1.0)
+        self._class_counts_ = fading[0] * self._class_counts_
+        np.add.at(self._class_counts_, labels, fading[1:] * weights)
+        self._rows_ += len(X)
+        self._answers_.experts = None
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Logarithm of the probability of each class for each row.
+    def _log_proba(self, X: Array) -> Array:
+        weighed, experts = self._current_experts()
+        units = weighed.units
+        rows = to_internal(X - units.centre, 1.0 / units.scale, LIMIT)
+        return log_probabilities(experts, weighed.weights, rows, self._log_prior())
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN where a value was not observed.
+    def _log_prior(self) -> Array:
+        counts = self._class_counts_ + 1.0
+        return np.asarray(np.log(counts / counts.sum()))
 
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Log-probabilities, in the order of `classes_`.
-        """
-        self._check_started()
-        return self._model_.log_proba(self._check_X(X))
+    def _current_experts(self) -> tuple[Weighed, Experts]:
+        """The experts as of the last row; those on a class that has learned nothing since stay as they are."""
+        answers = self._answers_
+        known = [c for c, mixture in enumerate(self._mixtures_) if mixture.effective_samples_ > 0.0]
+        if not known:
+            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
+        if answers.weighed is None or self._rows_ >= WEIGH_AGAIN * answers.weighed.rows:
+            self._answers_ = answers = Answers()
+            answers.weighed, answers.experts = self._weigh(known)
+        elif answers.experts is None:
+            parts = [self._class_experts(c, answers.weighed) for c in known]
+            answers.experts = all_experts(parts, answers.weighed.kernels)
+        return answers.weighed, answers.experts
 
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of each class for each row.
+    def _class_experts(self, c: int, weighed: Weighed) -> ClassExperts:
+        seen, rows = self._answers_.classes.get(c), self._mixtures_[c].n_samples_seen_
+        if seen is None or seen[0] != rows:
+            moments = moments_of(self._mixtures_[c]._look(), weighed.units)
+            seen = self._answers_.classes[c] = rows, class_experts(c, moments, weighed.shared)
+        return seen[1]
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN where a value was not observed.
+    def _weigh(self, known: list[int]) -> tuple[Weighed, Experts]:
+        """Weigh the experts on a sample of the rows that the mixtures keep."""
+        looks = {c: self._mixtures_[c]._look() for c in known}
+        units = units_of(list(looks.values()), self._class_counts_[known])
+        moments = {c: moments_of(look, units) for c, look in looks.items()}
+        shared = shared_of(list(moments.values()))
+        parts = [class_experts(c, each, shared) for c, each in moments.items()]
+        sample = self._sample(looks, units, sum(part.loose.covariances.size for part in parts))
+        experts = all_experts(parts, kernels_of(sample, moments, shared))
+        # A class of one row cannot be judged without it.
+        judged = self._class_counts_[sample.labels] > 1.5 * sample.own
+        weights = weights_of_opinions(experts, sample, self._log_prior(), judged)
+        return Weighed(self._rows_, units, shared, experts.kernels, weights), experts
 
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`; each row sums to one.
-        """
-        p: Array = np.exp(self.predict_log_proba(X))
-        return p / p.sum(axis=1, keepdims=True)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Most probable class of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN where a value was not observed.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Labels.
-        """
-        best = np.argmax(self.predict_log_proba(X), axis=1)
-        return self.classes_[best]
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy: the share of rows whose class is predicted right.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : array-like
-            Their true classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            Accuracy.
-        """
-        return float(super().score(X, y, sample_weight))
-
-    def calibration_error(self, X: ArrayLike, y: ArrayLike, n_bins: int = 15) -> float:
-        """Expected calibration error: how far the probability of the predicted class is from how often it is right.
-
-        Rows are grouped by that probability into bins of equal width; the error is the mean over rows of the
-        difference between a bin's mean probability and its accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows that were not learned.
-        y : array-like of shape (n_samples,)
-            Their labels.
-        n_bins : int, default=15
-            Number of bins.
-
-        Returns
-        -------
-        float
-            0 where probabilities are right on average, at most 1.
-        """
-        p = self.predict_proba(X)
-        labels = check_labels(y, "y", len(p))
-        confidence, right = p.max(axis=1), self.classes_[np.argmax(p, axis=1)] == labels
-        bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
-        gaps = np.bincount(bins, confidence - right, minlength=n_bins)
-        return float(np.abs(gaps).sum() / len(p))
+    def _sample(self, looks: dict[int, Look], units: Units, work: int) -> Sample:
+        """Rows of each class in proportion to its frequency, and as many in all as can be afforded."""
+        size = min(SAMPLE_ROWS, max(MIN_ROWS, WORK // max(work, 1)))
+        parts = []
+        for c, look in looks.items():
+            count = max(self._class_counts_[c], 1e-200)  # that of a class long forgotten underflows
+            wanted = max(CLASS_ROWS, math.ceil(size * count / self._class_counts_.sum()))
+            rows, own, stands_for = sampled_rows(look, units, wanted)
+            parts.append(Sample(rows, np.full(len(rows), c), own, stands_for * (count / max(stands_for.sum(), 1e-300))))
+        return Sample(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     @property
     def class_count_(self) -> Array:
         """Weight of the rows of each class."""
         self._check_started()
-        return self._model_.class_counts
+        return self._class_counts_.copy()
 
     @property
     def n_components_(self) -> int:
         """Number of components of all classes."""
         self._check_started()
-        return self._model_.n_components
+        return sum(mixture.n_components_ for mixture in self._mixtures_ if mixture.effective_samples_ > 0.0)
 
     @property
     def n_samples_seen_(self) -> int:
         """Number of rows learned."""
         self._check_started()
-        return self._model_.n_rows
+        return self._rows_
+
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream."""
+        self._check_started()
+        return any(mixture.keeps_rows_ for mixture in self._mixtures_)
 
     # -- merging and loading ----------------------------------------------------------------------
 
+    def _snapshot(self) -> dict[str, Any]:
+        mixtures = []
+        for mixture in self._mixtures_:
+            copy = object.__new__(type(mixture))
+            copy.__dict__ = mixture._snapshot()
+            mixtures.append(copy)
+        kept = {name: value for name, value in vars(self).items() if name != "_mixtures_"}
+        return kept | {"_class_counts_": self._class_counts_.copy(), "_mixtures_": mixtures, "_answers_": Answers()}
+
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        models = [model.copy() for model in (self, *others)]
-        try:
-            for model in models[1:]:
-                check_same_kind(model.classes_, models[0].classes_)
-        except InputError as error:
-            raise MergeError(str(error)) from error
-        everything = np.unique(np.concatenate([model.classes_ for model in models]))
-        for model in models:
-            model._open_classes(everything)
-        first, *rest = (model._model_ for model in models)
+        """Class by class, as mixtures are merged. The order in which models are given makes no difference."""
+        models = self._with_same_classes(others)
+        trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+        shares = trust * (len(models) / math.fsum(trust))
         merged = models[0]
-        merged._model_ = first._merge(rest, method=method, weights=weights, n_components=n_components)
+        mixtures, counts = [], []
+        for c in range(len(merged.classes_)):
+            known = [i for i, model in enumerate(models) if model._mixtures_[c].n_samples_seen_]
+            parts = [models[i]._mixtures_[c] for i in known or [0]]
+            mixtures.append(
+                parts[0].merge(*parts[1:], method=method, weights=shares[known or [0]], n_components=n_components)
+            )
+            counts.append(
+                math.fsum(share * model._class_counts_[c] for share, model in zip(shares, models, strict=True))
+            )
+        merged._mixtures_, merged._class_counts_ = mixtures, np.array(counts)
+        merged._rows_, merged._answers_ = sum(model._rows_ for model in models), Answers()
         return merged
 
     def _check_loaded(self) -> None:
-        wanted = JointClasses if self.strategy == "joint" else ClassMixtures
-        if type(self._model_) is not wanted or self._model_.n_features_in_ != self.n_features_in_:
-            raise ModelFileError("the classes are not of the kind that the strategy needs.")
-        labels = self.classes_
-        if type(labels) is not np.ndarray or labels.shape != self._model_._class_counts_.shape:
-            raise ModelFileError("the labels do not fit the classes.")
-        if labels.dtype.kind not in KINDS:
-            raise ModelFileError("the labels are neither text nor numbers.")
-        if not (labels[1:] > labels[:-1]).all():
-            raise ModelFileError("the labels are not sorted.")
+        self._answers_ = Answers()
+        expect(self._class_counts_, "nonnegative C", {}, "the class counts")
+        self._check_loaded_labels(len(self._class_counts_))
+        expect(self._rows_, int, {}, "the number of rows")
+        mixtures = self._mixtures_
+        require(type(mixtures) is list and len(mixtures) == len(self.classes_), "it has another number of mixtures")
+        for mixture in mixtures:
+            require(type(mixture) is IncrementalGaussianMixture, "a class has no mixture")
+            require(vars(mixture).get("n_features_in_") == self.n_features_in_, "a mixture has other columns")
+        rows = sum(mixture.n_samples_seen_ for mixture in mixtures)
+        require(rows == self._rows_, "its mixtures have learned another number of rows")
+
+
+# -- from the mixture of a class to what experts take -----------------------------------------------
+
+
+def units_of(looks: list[Look], counts: Array) -> Units:
+    """Mean and spread of each column over all classes.
+
+    Squares are formed of ratios only, so that columns of any unit are taken.
+    """
+    centres, spreads = [], []
+    for look in looks:
+        components, K = refreshed(look.model).components, int(look.model.components.size[0])
+        mass, means = components.mass[:K], components.means[:K]
+        variances = (
+            np.diagonal(components.scatter[:K], axis1=1, axis2=2) / np.maximum(components.counts[:K], 1e-9)[:, None]
+        )
+        mean = mass @ means / mass.sum()
+        variance = mass @ (variances + (means - mean) ** 2) / mass.sum()
+        centres.append(mean / look.frame.inverse + look.frame.centre)
+        spreads.append(np.sqrt(variance) / look.frame.inverse)
+    share = counts / counts.sum()
+    centre = share @ np.array(centres)
+    deviations = np.concatenate([np.abs(np.array(centres) - centre), np.array(spreads)])
+    largest = deviations.max(axis=0)
+    unit = np.where(largest > 0.0, largest, 1.0)
+    spread = unit * np.sqrt(np.tile(share, 2) @ (deviations / unit) ** 2)
+    spread = np.where(spread > 0.0, spread, spread.max(initial=0.0) or 1.0)
+    return Units(centre, nearest_power_of_two(spread))
+
+
+def moments_of(look: Look, units: Units) -> ClassMoments:
+    """Components of a class in common units, without prior and ridge."""
+    model = refreshed(look.model)
+    components, K = model.components, int(model.components.size[0])
+    factor = 1.0 / look.frame.inverse / units.scale
+    counts = np.maximum(components.counts[:K], 1e-9)
+    means = components.means[:K] * factor + (look.frame.centre - units.centre) / units.scale
+    scatter = np.tril(components.scatter[:K])
+    if model.shape.diagonal:
+        covariances = np.diagonal(scatter, axis1=1, axis2=2) / counts[:, None] * factor**2
+    else:
+        scatter += np.swapaxes(np.tril(scatter, -1), 1, 2)
+        covariances = scatter / counts[:, None, None] * factor * factor[:, None]
+    return ClassMoments(components.mass[:K].copy(), means, covariances)
+
+
+def sampled_rows(look: Look, units: Units, n: int) -> tuple[Array, Array, Array]:
+    """At most n rows that a mixture keeps, the weight of each, and the weight of what it stands for."""
+    slots, stands_for, _ = sample_weights(look.sample, look.fading)
+    chosen = np.sort(np.random.default_rng([len(slots), 3]).permutation(len(slots))[:n])
+    kept = slots[chosen]
+    age = look.fading.rate * max(int(look.sample.offered[0]) - 1, 0)
+    rows = look.sample.rows[kept].astype(np.float64) / look.frame.inverse
+    rows = (rows + (look.frame.centre - units.centre)) / units.scale
+    return rows, np.exp(look.sample.log_weights[kept] - age), stands_for[chosen]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn import FIGMN, IncrementalGaussianMixtureClassifier
+from everlearn import FIGMN, FIGMNClassifier
 from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
 from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.figures import Panel, figure, line
@@ -67,8 +67,8 @@ def time_ours(task: Task, n_train: int, n_test: int) -> Times:
     X, y = task.rows[:, : task.n_inputs], np.argmax(task.rows[:, task.n_inputs :], axis=1)
     X = np.ascontiguousarray(X)
 
-    def model() -> IncrementalGaussianMixtureClassifier:
-        return IncrementalGaussianMixtureClassifier(strategy="joint", delta=1.0, beta=0.0)
+    def model() -> FIGMNClassifier:
+        return FIGMNClassifier(delta=1.0, beta=0.0)
 
     model().fit(X[:300], y[:300]).predict(X[:20])
     learned = model()

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
-from everlearn import IncrementalGaussianMixtureClassifier, datasets
+from everlearn import FIGMNClassifier, IncrementalGaussianMixtureClassifier, datasets
 from everlearn.experiments.papers.figmn.igmn import Igmn
 from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.registry import Context, Skip
@@ -179,9 +179,9 @@ def spread(X: Array) -> Array:
     return np.where(std > 0.0, std, std.max())
 
 
-def figmn(fold: Fold) -> IncrementalGaussianMixtureClassifier:
+def figmn(fold: Fold) -> FIGMNClassifier:
     """The paper's classifier, fitted to a fold."""
-    model = IncrementalGaussianMixtureClassifier.paper(delta=DELTA, beta=BETA, scale=spread(fold.X))
+    model = FIGMNClassifier(delta=DELTA, beta=BETA, scale=spread(fold.X))
     return model.fit(fold.known, fold.y)
 
 
