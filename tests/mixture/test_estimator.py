@@ -212,11 +212,6 @@ def test_a_reduced_model_can_be_saved(parameters, tmp_path):
     np.testing.assert_array_equal(back.partial_fit(X).score_samples(X), reduced.partial_fit(X).score_samples(X))
 
 
-def test_a_reservoir_without_rows_is_refused():
-    with pytest.raises(InputError, match="reservoir=0"):
-        IncrementalGaussianMixture(reservoir=0).fit(groups(300))
-
-
 def test_no_row_waits_for_a_search():
     X = groups(1200, D=4, K=5)
 

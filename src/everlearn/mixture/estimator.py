@@ -26,6 +26,7 @@ from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
+from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import frame_of_spread
@@ -72,7 +73,9 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     max_components : "auto" or int, default="auto"
         Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
     reservoir : "auto" or int, default="auto"
-        Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns.
+        Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns. With 0 no row
+        is kept after the warm-up of 500 rows (50 a column, if that is more; 2000 at most): searches then work on rows
+        drawn from the components, which find less where groups come one after the other (docs/structure.md).
     covariance_type : {"full", "diag"}, default="full"
         Shape of the covariances.
     forgetting : None, float or "adaptive", default=None
@@ -112,7 +115,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     events_ : list of Event
         The latest novelties and changes, at most 1000: row number, kind and value.
     keeps_rows_ : bool
-        Whether the model, and with it its file, holds rows of the stream.
+        Whether the model, and with it its file, holds rows of the stream: with reservoir=0 only during the warm-up.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -346,6 +349,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             warmup=warmup,
             diagonal=self.covariance_type == "diag",
             fading=fading_of(1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting), warmup),
+            parts=0 if self._reservoir_rows(D) else PARTS,
         )
         detector = check(self.change_detector or PageHinkley(), "change_detector")
         alarm = event_log.alarm_thresholds(self.novelty_level, D)
@@ -367,8 +371,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._state_ = self._bank_.members[best]
 
     def _reservoir_rows(self, D: int) -> int:
-        if self.reservoir == 0:
-            raise InputError("reservoir=0 was given, but the searches need rows; give a number from 1 on, or 'auto'.")
         return schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
 
     def _given_scale(self, D: int) -> Array:

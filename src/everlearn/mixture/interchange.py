@@ -56,7 +56,7 @@ def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> S
     shape = Shape(world.typical, np.zeros(len(mean)), TAU, settings.diagonal)
     K = len(mixture.weights)
     room = carry.room_for(K, settings)
-    model = Model(carry.components_of(_stock(inside, n), n, shape, room), shape, world, 1.0, K)
+    model = Model(carry.components_of(_stock(inside, n), n, shape, room, settings.parts), shape, world, 1.0, K)
     sample = empty.reservoir
     sample.rows[:size] = Z[:size]
     sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))

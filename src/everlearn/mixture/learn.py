@@ -74,10 +74,33 @@ def no_rows(room: int, D: int) -> Pending:
     return Pending(np.zeros((room, D)), np.zeros(room), 0)
 
 
+def lag_of(state: State, settings: Settings) -> int:
+    """Rows between the search that is due at the state's row and its adoption.
+
+    Where no rows are kept, none may wait for a search either: it is worked out at once, but for the first one.
+    """
+    if state.model is None:
+        return schedule.lag(settings.warmup, settings.fading.interval)
+    return schedule.lag(state.n, settings.fading.interval) if len(state.reservoir.rows) else 0
+
+
 def next_search(state: State, settings: Settings) -> int:
-    """Row at which the next search is due."""
+    """Row at which the next search is due.
+
+    Where no rows are kept it cannot find what came while there was no room for new components: then one is due when
+    the room is used up.
+    """
     reservoir = len(state.reservoir.rows)
-    return schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
+    due = schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
+    if settings.parts and state.model is not None and _is_full(state.model):
+        due = min(due, max(state.n, state.searched + schedule.apart(state.searched)))
+    return due
+
+
+def _is_full(model: Model) -> bool:
+    """Whether there is no room left of what a search gave."""
+    room = len(model.components.mass)
+    return int(model.components.size[0]) == room > model.known
 
 
 def rows_seen(state: State) -> int:
@@ -102,12 +125,12 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         and ready.model is state.model
         and ready.reservoir is state.reservoir
     ):
-        kernels.learn_rows(X, weights, ready.task, info)
-        return state._replace(n=state.n + n), info
+        at = kernels.learn_rows(X, weights, ready.task, info)
+        state = state._replace(n=state.n + at)
     while at < n:
         due = next_search(state, settings)
         waits = state.model is None or state.n == due
-        end = due + schedule.lag(due, settings.fading.interval) if waits else due
+        end = due + lag_of(state, settings) if waits else due
         stop = min(n, at + end - rows_seen(state))
         part = slice(at, stop)
         some = Info(*(values[part] for values in info))
@@ -120,9 +143,9 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         else:
             assert state.model is not None
             progress.working = state.model
-            task = task_of(state.model, state.frame, settings, state.reservoir)
+            task = task_of(state.model, state.frame, settings._replace(stops=settings.parts > 0), state.reservoir)
             progress.prepared = Prepared(state.model, state.reservoir, due, task)
-            kernels.learn_rows(X[part], weights[part], task, some)
+            stop = at + kernels.learn_rows(X[part], weights[part], task, some)
             state = state._replace(n=state.n + stop - at)
         at = stop
     return state, info
@@ -191,7 +214,7 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
     pending = state.pending
     if state.model is not None:
         if pending.size == 0:
-            pending = no_rows(schedule.lag(state.n, settings.fading.interval), X.shape[1])
+            pending = no_rows(lag_of(state, settings), X.shape[1])
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
@@ -213,8 +236,10 @@ def _input_of_search(state: State, settings: Settings) -> State:
 
 
 def opened(state: State, n: int, settings: Settings) -> State:
-    """A state of the first n pending rows of the warm-up, in a reservoir of its own."""
+    """A state of the first n pending rows of the warm-up, in a reservoir of its own, even where none will be kept."""
     rows, weights = state.pending.rows[:n], state.pending.weights[:n]
+    if not len(state.reservoir.rows):
+        state = state._replace(reservoir=empty_reservoir(len(state.pending.rows), rows.shape[1]))
     return _sampled(state._replace(frame=state.frame or frame_of_rows(rows)), rows, weights, settings)
 
 
@@ -224,7 +249,7 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
         return
     if progress.search is None:
         progress.search = reconsider(_input_of_search(state, settings), settings, asked=False)
-    passed = (rows_seen(state) - due) / schedule.lag(due, settings.fading.interval)
+    passed = (rows_seen(state) - due) / lag_of(state, settings)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
     end = time.perf_counter() + seconds
     try:
@@ -244,7 +269,10 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     first = base.n - state.n
     update(found, base.frame, rows[first:n], weights[first:n], settings, None, base.reservoir)
     progress.working, progress.search, progress.found = found, None, None
-    return base._replace(n=base.n + n - first, model=found, searched=base.n, pending=no_rows(0, rows.shape[1]))
+    # Where no rows are to be kept, those of the warm-up go now.
+    kept = base.reservoir if len(state.reservoir.rows) else state.reservoir
+    empty = no_rows(0, rows.shape[1])
+    return base._replace(n=base.n + n - first, model=found, searched=base.n, reservoir=kept, pending=empty)
 
 
 def finish(search: Generator[None, None, Model]) -> Model:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.mixture.keep import carry, schedule
+from everlearn.mixture.learn import lag_of
 from everlearn.mixture.state import Model, Settings, State
 from everlearn.monitoring.event_log import KINDS, MonitorState
 from everlearn.persistence.schema import MOST_WEIGHT, check_state, expect_fields, require
@@ -24,6 +25,7 @@ def check(state: Any, D: int, reservoir: int, settings: Settings) -> None:
         _check_model(state.model)
         room = carry.room_for(state.model.known, settings)
         require(sizes["C"] == room, "it has room for another number of components than its parameters say")
+        require(sizes["Q"] == settings.parts, "its components have another number of parts")
     require(sizes["P"] == _pending_room(state, settings), "it has room for another number of pending rows")
 
 
@@ -40,8 +42,8 @@ def check_monitor(state: Any) -> None:
 def _pending_room(state: State, settings: Settings) -> int:
     """Rows that may be pending: those of a search that is due, or of the warm-up."""
     if state.model is None:
-        return settings.warmup + schedule.lag(settings.warmup, settings.fading.interval)
-    return schedule.lag(state.n, settings.fading.interval) if state.pending.size else 0
+        return settings.warmup + lag_of(state, settings)
+    return lag_of(state, settings) if state.pending.size else 0
 
 
 def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
@@ -54,13 +56,13 @@ def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
     if state.model is None:
         require(n == 0 and state.searched == 0 and sample.size[0] == 0, "it has learned rows but has no components")
         require(
-            pending.size <= settings.warmup + schedule.lag(settings.warmup, settings.fading.interval),
+            pending.size <= settings.warmup + lag_of(state, settings),
             "its warm-up is too long",
         )
         return
     require(state.frame is not None, "it has components but no frame")
     require(n <= due and state.searched <= n, "its next search should have been made")
-    limit = schedule.lag(n, settings.fading.interval) if n == due else 0
+    limit = lag_of(state, settings) if n == due else 0
     require(pending.size <= limit, "it has pending rows where no search is due")
 
 

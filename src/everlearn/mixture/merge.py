@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.errors import MergeError
-from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian import reduction
 from everlearn.mixture import learn
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.carry import Stock
+from everlearn.mixture.keep.drawn import draw
 from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import sample_weights
-from everlearn.mixture.keep.reconsider import fill, mixture_of, reconsider, refreshed
+from everlearn.mixture.keep.reconsider import fill, reconsider, refreshed
 from everlearn.mixture.keep.world import frame_of_rows, frame_of_spread, world_of_rows
 from everlearn.mixture.kernels.covariance import covariances_of
 from everlearn.mixture.learn import Progress
@@ -24,8 +24,6 @@ from everlearn.typing import Array
 
 # Components side by side are reduced by their moments whenever there are so many times more than may be kept.
 SIDE_BY_SIDE = 3
-# Rows that are drawn from the components where no model has kept rows.
-DRAWN_ROWS = 2000
 
 
 class Part(NamedTuple):
@@ -76,7 +74,10 @@ def _settled(part: Part, settings: Settings) -> Part:
     state = learn.opened(part.state, part.state.pending.size, settings)
     model = learn.finish(reconsider(state, settings, asked=True))
     empty = learn.no_rows(0, state.reservoir.rows.shape[1])
-    return Part(state._replace(model=model, searched=state.n, pending=empty), Progress(), part.share)
+    # Where no rows are to be kept, those of the warm-up go now.
+    kept = state.reservoir if len(part.state.reservoir.rows) else part.state.reservoir
+    settled = state._replace(model=model, searched=state.n, reservoir=kept, pending=empty)
+    return Part(settled, Progress(), part.share)
 
 
 def _taken_in(part: Part, settings: Settings) -> Part:
@@ -94,12 +95,11 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State
     model = _side_by_side(parts, frame, settings, join=search)
     n = sum(part.state.n for part in parts)
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
-    looked_at = state if sample.size[0] else state._replace(reservoir=_drawn(model, n))
     if search:
         # No component counts as known: the search then tries other starts too.
-        model = learn.finish(reconsider(looked_at._replace(model=model._replace(known=0)), settings, asked=True))
+        model = learn.finish(reconsider(state._replace(model=model._replace(known=0)), settings, asked=True))
         return state._replace(model=model)
-    return state._replace(model=model._replace(world=_world(looked_at, model, settings.fading)))
+    return state._replace(model=model._replace(world=_world(state, model, settings)))
 
 
 def _model(state: State) -> Model:
@@ -181,17 +181,6 @@ def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading) -> Reser
     return out
 
 
-def _drawn(model: Model, n: int) -> Reservoir:
-    """Rows drawn from the components, where none were kept: what a search can then find is what they say already."""
-    m = DRAWN_ROWS
-    Z, _ = mixtures.sample(mixture_of(model), m, np.random.default_rng([n, 2]))
-    level = np.log(max(model.components.total[0] / m, 1.0))
-    out = learn.empty_reservoir(m, Z.shape[1])
-    out.rows[:], out.keys[:] = Z, level
-    out.size[0], out.level[0], out.offered[0] = m, level, n
-    return out
-
-
 # -- components --------------------------------------------------------------------------------------
 
 
@@ -211,7 +200,7 @@ def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, jo
             stocks = [_reduced(_joined(stocks), shape, limit, chance)]
     stock = _reduced(_joined(stocks), shape, limit, chance)
     room = carry.room_for(len(stock.mass), settings)
-    components = carry.components_of(stock, float(totals.sum()), shape, room)
+    components = carry.components_of(stock, float(totals.sum()), shape, room, settings.parts)
     return Model(components, shape, largest.world, largest.fine, len(stock.mass))
 
 
@@ -261,9 +250,12 @@ def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
     return _joined([carry.sum_of(Stock(*(values[own] for values in stock))) for own in groups])
 
 
-def _world(state: State, model: Model, fading: Fading) -> World:
-    """The world of the merged sample; gaps are filled by draws."""
-    slots, weights, _ = sample_weights(state.reservoir, fading)
+def _world(state: State, model: Model, settings: Settings) -> World:
+    """The world of the merged sample; gaps are filled by draws. Where no rows are kept, that of draws."""
+    if not state.reservoir.size[0]:
+        Z = draw(model, state.n, settings.seed)
+        return world_of_rows(Z, np.ones(len(Z)), model.fine, model.world)
+    slots, weights, _ = sample_weights(state.reservoir, settings.fading)
     raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([state.n, 3])
     return world_of_rows(fill(raw, model, rng) if np.isnan(raw).any() else raw, weights, model.fine)

@@ -16,7 +16,7 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.gaussian import LOG_2PI, Indices
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.ask import Look, components_mixture, log_density, whole_mixture
-from everlearn.mixture.keep.forgetting import sample_weights
+from everlearn.mixture.keep.forgetting import Weights, sample_weights
 from everlearn.mixture.kernels.covariance import covariance_factor
 from everlearn.typing import Array
 
@@ -24,6 +24,7 @@ from everlearn.typing import Array
 TAIL_ROWS = 20
 # With fewer rows that have the columns asked for, rows are drawn from the mixture instead, so many.
 FEWEST_ROWS, DRAWN_ROWS = 50, 2000
+NO_ROWS = Weights(np.zeros(0, np.intp), np.zeros(0), 1.0)
 # Patterns of gaps whose reference is kept.
 MAX_PATTERNS = 256
 
@@ -79,7 +80,8 @@ def reference(look: Look, observed: Indices) -> Reference:
 
 def _new_reference(look: Look, observed: Indices) -> Reference:
     whole = mixtures.marginal(whole_mixture(look), observed)
-    slots, weights, _ = sample_weights(look.sample, look.fading)
+    kept = look.sample.size[0] >= FEWEST_ROWS
+    slots, weights, _ = sample_weights(look.sample, look.fading) if kept else NO_ROWS
     rows = look.sample.rows[slots].astype(np.float64)[:, observed]
     seen = ~np.isnan(rows).any(axis=1)
     if seen.sum() >= FEWEST_ROWS:

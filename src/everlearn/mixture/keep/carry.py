@@ -29,13 +29,15 @@ class Stock(NamedTuple):
     scatter: Array  # (K, D, D)
 
 
-def components_of(stock: Stock, total: float, shape: Shape, room: int) -> Components:
-    """Components with room for more, refreshed."""
+def components_of(stock: Stock, total: float, shape: Shape, room: int, parts: int = 0) -> Components:
+    """Components with room for more, refreshed; with an axis each, and `parts` Gaussians along it, if any."""
     stock = _without_empty(stock, total)
     K, D = stock.means.shape
+    A = D if parts else 0
     new = Components(
         np.array([K]), np.array([total]), np.zeros(1, np.int64), stock.mass, stock.counts, np.zeros(K),
         stock.means, np.zeros((K, D)), stock.scatter, np.zeros((K, D, D)), np.zeros(K),
+        np.zeros((K, A)), np.zeros((K, parts, 3)), np.zeros((K, 3)),
     )  # fmt: skip
     new = with_room(new, room)
     refresh_all(new, shape)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import carry as carrying
+from everlearn.mixture.keep import drawn
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.schedule import search_rows
@@ -35,6 +36,7 @@ class Sample(NamedTuple):
     weights: Array  # (m,)
     ratio: float  # rows that each stands for
     n: int  # rows of the stream
+    drawn: bool = False  # from the components, as no rows are kept
 
 
 class Sums(NamedTuple):
@@ -50,6 +52,12 @@ def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[No
 
     Yields between slices of work; the state stays as it is.
     """
+    if state.model is not None and not state.reservoir.size[0]:
+        old = refreshed(state.model)
+        rows = drawn.draw(old, state.n, settings.seed)
+        ratio = float(old.components.total[0]) / len(rows)
+        sample = Sample(rows, np.ones(len(rows)), ratio, state.n, drawn=True)
+        return (yield from _search(sample, None, old, settings, asked))
     slots, weights, ratio = sample_weights(state.reservoir, settings.fading)
     raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
@@ -74,37 +82,48 @@ def _search(
     sample: Sample, raw: Array | None, old: Model | None, settings: Settings, asked: bool
 ) -> Generator[None, None, Model]:
     """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
-    Z, weights, ratio, n = sample
+    Z, weights, ratio, n, is_drawn = sample
     fine = 1.0 if old is None else old.fine
-    world = world_of_rows(Z, weights, fine)
+    world = _world(sample, old, fine)
     ridge = ridge_of(world.variance, world.smooth, fine)
     start = None if old is None else _responsibilities(Z, old.components, world)
     yield
     created = old is not None and old.components.size[0] > old.known
-    settled = ratio > 1.0 and old is not None and not created
+    settled = (ratio > 1.0 or is_drawn) and old is not None and not created
     crowd = not settled and (asked or created or n <= search_rows(Z.shape[1]))
     some = _chosen(len(Z), search_rows(Z.shape[1]), n)
     part = problem_of(np.ascontiguousarray(Z[some]), weights[some].copy(), world, ridge, settings, n)
     shape = None if old is None else old.shape
     fit = yield from search(part, None if start is None else start[some], shape, crowd=crowd)
     if settled and old is not None and start is not None and carrying.is_unmoved(start[some], fit):
+        drawn.try_other_axes(old.components)
         return _stay(old, fit, world)
     whole = part if len(some) == len(Z) else problem_of(Z, weights, world, ridge, settings, n)
     fit = yield from polish(whole, fit)
-    finer = yield from choose_fine(whole, fit, fine)
+    # Draws say nothing about the noise of the columns.
+    finer = fine if is_drawn else (yield from choose_fine(whole, fit, fine))
     if finer != fine:
-        fine, world = finer, world_of_rows(Z, weights, finer)
+        fine, world = finer, _world(sample, old, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
         whole = problem_of(Z, weights, world, ridge, settings, n)
         fit = yield from polish(whole, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
         fit = yield from _em_with_gaps(raw, weights, fit)
     stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
-    if ratio > 1.0 and old is not None and start is not None:
+    if (ratio > 1.0 or is_drawn) and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
         total = float(old.components.total[0])
     room = carrying.room_for(fit.size, settings)
-    return Model(carrying.components_of(stock, total, fit.shape, room), fit.shape, world, fine, fit.size)
+    components = carrying.components_of(stock, total, fit.shape, room, settings.parts)
+    return Model(components, fit.shape, world, fine, fit.size)
+
+
+def _world(sample: Sample, old: Model | None, fine: float) -> World:
+    """What the rows have in common. Draws have no ties, and know nothing of what is noise in a column: there the
+    first rows go on telling which columns are smooth, and how large the ridge is.
+    """
+    known = old.world if sample.drawn and old is not None else None
+    return world_of_rows(sample.Z, sample.weights, fine, known)
 
 
 def _chosen(m: int, most: int, n: int) -> NDArray[np.intp]:

@@ -17,7 +17,7 @@ def reservoir_rows(D: int) -> int:
 
 def warmup_rows(D: int, reservoir: int) -> int:
     """Rows after which the first search is due."""
-    return min(max(200, 5 * D), 2000, max(reservoir, 1))
+    return min(max(200, 5 * D), 2000, reservoir) if reservoir else min(max(500, 50 * D), 2000)
 
 
 def search_rows(D: int) -> int:
@@ -36,6 +36,11 @@ def has_grown(n: int, since: int, interval: int) -> bool:
 def lag(due: int, interval: int) -> int:
     """Rows between the one at which a search is due and the one at which it is adopted."""
     return min(due // 4, interval // 4, MAX_LAG)
+
+
+def apart(searched: int) -> int:
+    """Rows between two searches of which the second is made because the room for components is used up."""
+    return max(50, searched // 20)
 
 
 def next_search(searched: int, warmup: int, reservoir: int, interval: int) -> int:

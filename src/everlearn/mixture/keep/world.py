@@ -47,22 +47,27 @@ def trimmed_variances(X: Array, centre: Array) -> Array:
     return out
 
 
-def world_of_rows(Z: Array, weights: Array, fine: float) -> World:
-    """The world of a sample without gaps."""
+def world_of_rows(Z: Array, weights: Array, fine: float, known: World | None = None) -> World:
+    """The world of a sample without gaps; from `known` come variances and smooth columns, if the sample cannot tell."""
     centre = weights @ Z / weights.sum()
     covariance = _covariance(Z, weights, centre)
     kept = weights * _is_typical(Z)
     typical = _covariance(Z, kept, kept @ Z / kept.sum())
-    variance = trimmed_variances(Z, np.median(Z, axis=0))
-    top = variance.max(initial=0.0)
-    top = top if top > 0.0 else 1.0
-    variance = np.where(variance > 1e-12 * top, variance, top)
-    smooth = smooth_columns(Z)
+    variance = known.variance if known else _variances_for_ridge(Z)
+    smooth = known.smooth if known else smooth_columns(Z)
     full = covariance + np.diag(ridge_of(variance, smooth, fine))
     factor = np.empty_like(full)
     log_det = invert_factor(full, factor)
     height = float(-0.5 * (len(centre) * LOG_2PI + log_det))
     return World(Background(centre, factor, height), covariance, typical, variance, smooth)
+
+
+def _variances_for_ridge(Z: Array) -> Array:
+    """Trimmed variances; a column that does not vary takes the largest."""
+    variance = trimmed_variances(Z, np.median(Z, axis=0))
+    top = variance.max(initial=0.0)
+    top = top if top > 0.0 else 1.0
+    return np.where(variance > 1e-12 * top, variance, top)
 
 
 def ridge_of(variance: Array, smooth: NDArray[np.bool_], fine: float) -> Array:

@@ -1,6 +1,7 @@
 """Parts of the state that kernels work on, and the settings that they follow; every field with its shape.
 
-C is the number of components that there is room for, D that of columns, M the size of the reservoir.
+C is the number of components that there is room for, D that of columns, M the size of the reservoir, Q the number
+of Gaussians along the axis of a component: none where rows are kept.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Components(NamedTuple):
     scatter: Annotated[Array, "C D D"]  # lower triangle
     factors: Annotated[Array, "C D D"]  # inverse Cholesky factor of the covariance: lower triangle
     heights: Annotated[Array, "C"]  # log(mass) - log|2 pi Sigma| / 2
+    axes: Annotated[Array, "C A"]  # an axis of each component, in its whitened coordinates; A is D or 0
+    along: Annotated[Array, "C Q 3"]  # count, mean and squares of Gaussians along the axis
+    progress: Annotated[Array, "C 3"]  # evidence for more than one Gaussian, rows along this axis, axes left
 
 
 class Shape(NamedTuple):
@@ -93,3 +97,5 @@ class Settings(NamedTuple):
     warmup: int  # rows of the first search
     diagonal: bool  # whether covariances have no elements off their diagonal
     fading: Fading
+    parts: int = 0  # Gaussians along the axis of each component; 0 where rows are kept
+    stops: bool = False  # whether learning stops when there is no more room for components

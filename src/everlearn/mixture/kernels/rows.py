@@ -9,6 +9,8 @@ from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.missing import fill_row
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Reservoir, Settings, Shape
+from everlearn.mixture.kernels.projection import SHARE, draw_gaps, learn_projection
+from everlearn.mixture.kernels.uniforms import normal_numbers, uniform
 
 # A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
@@ -106,6 +108,10 @@ def fade(K, factor, components):
             c.shift[k, i] *= factor
             for j in range(i + 1):
                 c.scatter[k, i, j] *= factor
+        for q in range(c.along.shape[1]):
+            c.along[k, q, 0] *= factor
+            c.along[k, q, 2] *= factor
+        c.progress[k, :2] *= factor
 
 
 @inner
@@ -143,6 +149,7 @@ def create(K, weight, x, components, shape):
     c.means[K] = x
     c.shift[K] = 0.0
     c.scatter[K] = 0.0
+    c.progress[K] = 0.0
     refresh(K, c, shape)
 
 
@@ -153,12 +160,14 @@ def learn_rows(X, weights, handle, out):
     The posterior probabilities of a row come from factors that are frozen until their component has grown by a share
     `rule.growth`: a row costs O(K D^2 / 2), and O(D^3) only 10 ln(n) times a component. A row beyond the
     threshold of all components opens one; where there is no room, the broad Gaussian of all rows takes its
-    share, so that an outlier does not spoil the nearest component.
+    share, so that an outlier does not spoil the nearest component. Returns the number of rows learned: with
+    `rule.stops`, learning ends with the row that has taken the last room.
     """
     c, shape, background, frame, reservoir, rule = handle.content
     K, D = c.size[0], X.shape[1]
     room = c.mass.shape[0]
     x, e, joint = np.empty(D), np.empty(D), np.empty(room + 1)
+    projects, drawn, normals = c.along.shape[1] > 0, np.empty(D), np.empty(D)
     # Room for what is expected in the gaps; in many columns it is large.
     fillable = room if np.isnan(np.sum(X)) else 1
     filled, rest = np.empty((fillable, D)), np.zeros((fillable, D, D))
@@ -215,15 +224,24 @@ def learn_rows(X, weights, handle, out):
             create(K, w, x, c, shape)
             best = K
             K += 1
+            if K == room and rule.stops:
+                c.size[0], c.total[0] = K, total
+                return t + 1
             continue
         for k in range(K):
             r = w * joint[k] / s
             if r > SMALL * w:
                 add_to(k, r, filled[k] if gaps else x, rest[k if gaps else 0], gaps, c)
+                if projects and r > SHARE * w:
+                    normal_numbers(rule.seed, total, normals)
+                    if gaps:
+                        draw_gaps(x, filled[k], rest[k], normals, drawn)
+                    learn_projection(k, r, drawn if gaps else x, c, e, normals)
                 if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
                     refresh(k, c, shape)
     c.size[0] = K
     c.total[0] = total
+    return X.shape[0]
 
 
 @kernel
@@ -233,16 +251,6 @@ def background_of(Z, background):
     for t in range(len(Z)):
         out[t] = background_joint(Z[t], background, e)
     return out
-
-
-@kernel
-def uniform(seed, number):
-    """A uniform number in (0, 1) from a row's number (splitmix64): no generator state, the same in any batch."""
-    z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return (np.float64(z >> np.uint64(11)) + 0.5) / 9007199254740992.0
 
 
 @kernel
