@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch test-site lint types house docs results mutants wheel ci clean
+.PHONY: help run test test-nojit test-torch test-site lint types house docs results mutants fuzz soak wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
@@ -16,6 +16,8 @@ help:
 	@echo "make test   run the tests"
 	@echo "make results  run the benchmarks, each writes its page (ARGS=--stale lists those that are out of date)"
 	@echo "make mutants  break each promise on purpose and see that the tests notice"
+	@echo "make fuzz SECONDS=600   attack all that reads with hostile inputs"
+	@echo "make soak MINUTES=30    learn and serve under kills, full disks and a lost broker, and count every row"
 	@echo "make house  figures of the source: sizes, parameters, comments, frames to a kernel, import circles"
 	@echo "make lint | types | docs | wheel | test-nojit | test-torch | test-site | ci | clean"
 
@@ -43,6 +45,14 @@ types: .venv/.test
 
 mutants: .venv/.test
 	$(BIN)/python tools/mutants.py $(ARGS)
+
+SECONDS ?= 600
+fuzz: .venv/.test
+	$(BIN)/python tools/fuzz.py --seconds $(SECONDS) $(ARGS)
+
+MINUTES ?= 30
+soak: .venv/.test
+	$(BIN)/python tools/soak.py --minutes $(MINUTES) $(ARGS)
 
 house: .venv/.test
 	$(BIN)/python tools/house.py

@@ -59,6 +59,7 @@ BENCHMARKS = {
     "service": Benchmark("service.py", ("service", "streams", *MIXTURE)),
     "weka": Benchmark("weka.py", MIXTURE),
     "weka_readings": Benchmark("weka_readings.py", ("figmn", *SHARED)),
+    "withstand": Benchmark("withstand.py", ("service", "streams", "persistence"), one_thread=True),
 }
 
 

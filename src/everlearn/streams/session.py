@@ -212,7 +212,7 @@ class Session:
             self.monitor.restore(memory)
             self._gaps.restore(memory["times"])
             self.time_format = self.time_format or restored_format(memory.get("time_format"))
-        except (StateFileError, TypeError, ValueError, KeyError) as error:
+        except (StateFileError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise StateFileError(
                 f"The model {self.name!r} in {self.store.path}: {error}. The state file was edited or damaged: restore "
                 "it from a copy, or name another file for --state and learn again from the beginning."

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlearn import OnlinePPCA
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, StateFileError
 from everlearn.streams.runner import Runner
 from everlearn.streams.session import Session
 from everlearn.streams.sources.source import IteratorSource
@@ -29,6 +29,7 @@ EDITS = {
     "columns are numbers": "UPDATE model SET columns = '[1, 2]'",
     "memory is a list": "UPDATE model SET memory = '[1, 2]'",
     "memory lacks counts": """UPDATE model SET memory = '{"a": 1}'""",
+    "memory of huge numbers": f"UPDATE model SET memory = json_set(memory, '$.times', json('[1{'0' * 400}]'))",
     "memory of texts": """UPDATE model SET memory = '{"counts": "x", "threshold": []}'""",
     "model of zeros": "UPDATE model_file SET data = zeroblob(100)",
     "model is a text": "UPDATE model_file SET data = 'abc'",
@@ -104,6 +105,16 @@ def test_edited_values_are_refused(whole, tmp_path, edit):
 @pytest.mark.parametrize("edit", HARMLESS.values(), ids=HARMLESS.keys())
 def test_what_does_no_harm_is_used(whole, tmp_path, edit):
     use(edited(whole, tmp_path, edit))
+
+
+def test_counts_that_cannot_grow_are_refused(whole, tmp_path):
+    """The history's last interval grows with the next rows, beyond what SQLite can hold."""
+    edit = "UPDATE interval SET end_row = 301, n_rows = 1, n_scored = 9223372036854775807"
+    with Store(edited(whole, tmp_path, edit)) as store:
+        session = Session(OnlinePPCA(1), store=store, columns=["a", "b"])
+        session.learn(X[:5])
+        with pytest.raises(StateFileError, match="damaged"):
+            session.commit()
 
 
 def test_damaged_bytes_are_used_or_refused(whole, tmp_path):

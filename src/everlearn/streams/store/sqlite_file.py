@@ -192,7 +192,7 @@ class StateFile:
         """SQLite's errors as an OSError with the system's number, or as a StateFileError."""
         try:
             yield
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, OverflowError) as error:  # the latter for counts that grew beyond 64 bits
             raise StateFileError(_damaged(self.path, str(error))) from error
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
