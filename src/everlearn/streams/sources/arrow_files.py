@@ -163,8 +163,8 @@ class TableFile:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        # MemoryError: a length in the file that no file of this size can have.
-        except (self._arrow.lib.ArrowException, OSError, MemoryError) as error:
+        # MemoryError is a length in the file that no file of this size can have; UnicodeDecodeError a column's name.
+        except (self._arrow.lib.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
             # pyarrow calls a damaged footer an OSError too, but only the system's own errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
