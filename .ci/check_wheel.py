@@ -1,41 +1,110 @@
-"""Build the wheel and use it: the right files inside, importable away from the source tree."""
+"""Build sdist and wheel and use them in new environments without extras, on the oldest and the newest Python here.
 
+Each environment learns, saves, loads and scores, and runs the program. The wheel is made from the sdist, so that both
+are tried.
+"""
+
+import functools
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-SMOKE = "import everlearn, sys; assert sys.argv[1] in everlearn.__file__; everlearn.IncrementalGaussianMixture()"
+OLDEST = (3, 11)
+SMOKE = """
+import sys
+import numpy as np
+import everlearn
+assert sys.argv[1] in everlearn.__file__, everlearn.__file__
+X = np.random.default_rng(0).normal(size=(400, 2))
+X[::7, 1] = np.nan
+model = everlearn.IncrementalGaussianMixture(2).fit(X)
+model.save("m.evl")
+np.testing.assert_array_equal(everlearn.load("m.evl").score_samples(X), model.score_samples(X))
+assert not np.isnan(model.impute(X)).any()
+assert "everlearn_learn" in everlearn.export.to_c(model)
+"""
 
 
-def check_contents(wheel: Path) -> None:
+def run(*command, **options):
+    """Run a command and return its output; what it said is shown where it fails."""
+    result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, **options)
+    assert result.returncode == 0, f"{' '.join(map(str, command))}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     strays = [name for name in names if not name.startswith(("everlearn/", "everlearn-"))]
     assert not strays, f"files outside the package: {strays}"
     assert "everlearn/py.typed" in names, "py.typed is missing, so type checkers ignore the package"
     assert any(name.endswith("licenses/LICENSE") for name in names), "the licence is missing"
-    listing = subprocess.run(["git", "ls-files", "."], cwd=ROOT / "src", capture_output=True, text=True, check=True)
-    missing = set(listing.stdout.split()) - set(names)
+    missing = set(run("git", "ls-files", ".", cwd=ROOT / "src").split()) - set(names)
     assert not missing, f"files missing from the wheel: {sorted(missing)}"
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "tests/conftest.py"):
+        assert name in held, f"{name} is missing from the sdist"
 
 
-def check_use(wheel: Path, target: Path) -> None:
-    subprocess.run([*PIP, "install", "--no-deps", "--target", target, wheel], check=True)
-    environment = {**os.environ, "PYTHONPATH": str(target)}
-    subprocess.run([sys.executable, "-c", SMOKE, str(target)], check=True, cwd=target, env=environment)
+def interpreters() -> dict[tuple[int, int], Path]:
+    """Pythons on the path or kept by pyenv that everlearn supports, by version."""
+    places = [*map(Path, os.environ["PATH"].split(os.pathsep)), *Path.home().glob(".pyenv/versions/*/bin")]
+    found = {}
+    for place in [Path(sys.base_prefix, "bin"), *places]:
+        for program in sorted(place.glob("python3.[0-9]*")):
+            version = version_of(program) if program.name.count("-") == 0 else None
+            if version is not None and version >= OLDEST:
+                found.setdefault(version, program)
+    return found
+
+
+@functools.cache
+def version_of(program: Path) -> tuple[int, int] | None:
+    code = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
+    # A shim of pyenv fails for versions that are installed and not chosen; those are found in their own folders.
+    result = subprocess.run([program, "-c", code], capture_output=True, text=True, check=False)
+    return tuple(map(int, result.stdout.split())) if result.returncode == 0 else None
+
+
+def try_wheel(python: Path, wheel: Path, folder: Path) -> str:
+    """Install the wheel with what it requires into a new environment, and use it."""
+    started = time.monotonic()
+    run(python, "-m", "venv", folder)
+    binaries = folder / "bin"
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:")
+    run(binaries / "python", *pip, wheel)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    installed = functools.partial(run, cwd=folder, env=environment)
+    installed(binaries / "python", "-c", SMOKE, folder)
+    installed(binaries / "everlearn", "learn", "--demo", "--rows", "600", "--model-file", "demo.evl", "--quiet")
+    assert "rpm" in installed(binaries / "everlearn", "show", "demo.evl")
+    installed(binaries / "everlearn", "export", "demo.evl", "--to", "c", "--output", "demo.c", "--quiet")
+    return f"{python}: learns, saves, loads, exports; {time.monotonic() - started:.0f} s"
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*PIP, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)
+        build = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        backend = "import hatchling.build as b, sys; print(b.build_sdist(sys.argv[1]))"
+        run(*build, "install", "--target", Path(folder, "backend"), "hatchling>=1.26")
+        run(sys.executable, "-c", backend, folder, cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{folder}/backend"})
+        (sdist,) = Path(folder).glob("*.tar.gz")
+        run(*build, "wheel", "--no-deps", "--wheel-dir", folder, sdist)
         (wheel,) = Path(folder).glob("*.whl")
-        check_contents(wheel)
-        check_use(wheel, Path(folder, "installed"))
-        print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB, complete and importable")
+        check_contents(wheel, sdist)
+        print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB; {sdist.name}: {sdist.stat().st_size // 1024} KiB")
+        found = interpreters()
+        chosen = sorted({min(found), max(found)})
+        with ThreadPoolExecutor(len(chosen)) as pool:
+            for line in pool.map(lambda v: try_wheel(found[v], wheel, Path(folder, f"python{v[1]}")), chosen):
+                print(line)
 
 
 if __name__ == "__main__":
