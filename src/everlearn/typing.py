@@ -96,6 +96,14 @@ class ConditionalModel(Protocol):
 
 
 @runtime_checkable
+class CovarianceModel(Protocol):
+    """A model that is a single Gaussian of all columns, with the mean `mean_`."""
+
+    def get_covariance(self) -> Array:
+        """Its covariance."""
+
+
+@runtime_checkable
 class ClassifyingModel(Protocol):
     """A model whose target is one of several classes, named in `classes_`."""
 

@@ -44,15 +44,25 @@ class _Rule(NamedTuple):
     log_det: Array  # (K,), of the covariance of the observed columns, up to what all components share
 
 
-def score(state: State, X: Array, log_scale: Array, *, posteriors: bool = False, backend: Backend = HOST) -> Scores:
+def score(
+    state: State,
+    X: Array,
+    log_scale: Array,
+    *,
+    posteriors: bool = False,
+    backend: Backend = HOST,
+    gaps: bool | None = None,
+) -> Scores:
     """Log-density of each row (of the unscaled columns), smallest squared distance, and posteriors if asked for.
+
+    `gaps` is whether values may be missing; by default the rows are searched for them.
 
     With many columns and rows, distances are matrix products: rows with the same missing values are complete rows of
     the marginal of what they observe. Other rows go one by one.
     """
     K, (n, D) = state.n_components, X.shape
     scores = Scores(np.empty(n), np.empty(n), np.empty((n if posteriors else 0, K)))
-    missing = has_gaps(X)
+    missing = has_gaps(X) if gaps is None else gaps
     if n < FEW_ROWS or D < LARGE or is_diagonal(state):
         _score_one_by_one(state, X, missing, log_scale, scores)
         return scores

@@ -528,12 +528,12 @@ class FIGMN(Density, StreamEstimator):
 
     def _score(self, X: ArrayLike, *, posteriors: bool = False) -> tuple[Array, Scores]:
         """Rows in internal coordinates, and what they are to the mixture."""
-        self._check_started()
         rows = self._check_X(X)
         state, constants = self._current()
-        rows, backend = to_internal(rows, constants.inverse_scale, LIMIT), self._backend()
+        rows, gaps = to_internal_with_gaps(rows, constants.inverse_scale, LIMIT)
+        backend = self._backend()
         try:
-            return rows, ask.score(state, rows, constants.log_scale, posteriors=posteriors, backend=backend)
+            return rows, ask.score(state, rows, constants.log_scale, posteriors=posteriors, backend=backend, gaps=gaps)
         except RuntimeError as error:
             if backend is HOST:
                 raise

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.mixture import GaussianMixture
 from sklearn.utils.validation import check_is_fitted
 
 from everlearn.base.scaling import Frame, frame_of_spread
@@ -18,6 +17,10 @@ from everlearn.figmn.learn import MixtureState
 from everlearn.figmn.state import from_components, mixture_of
 from everlearn.gaussian.gaussian import moment_match, whiten
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
+
+if TYPE_CHECKING:
+    # Imported when used: it takes as long to import as a model file to load.
+    from sklearn.mixture import GaussianMixture
 
 # The estimator imports this module, so that its class cannot be named here: it would close an import circle.
 Model = Any
@@ -76,6 +79,8 @@ def to_sklearn(model: Model) -> GaussianMixture:
 
 def fitted_sklearn(mixture: Mixture, covariance_type: str) -> GaussianMixture:
     """A scikit-learn mixture fitted by hand."""
+    from sklearn.mixture import GaussianMixture
+
     new = GaussianMixture(len(mixture.weights), covariance_type=covariance_type)
     new.weights_, new.means_, new.covariances_ = mixture
     U, _ = whiten(mixture.covariances, diagonal=mixture.is_diagonal)
@@ -98,6 +103,8 @@ def answering_mixture(model: Model) -> Mixture:
 
 def mixture_of_sklearn(mixture: GaussianMixture) -> Mixture:
     """The components of a fitted scikit-learn mixture that have weight; tied and spherical covariances written out."""
+    from sklearn.mixture import GaussianMixture
+
     if not isinstance(mixture, GaussianMixture):
         raise InputError(f"A fitted sklearn.mixture.GaussianMixture is needed, not a {type(mixture).__name__}.")
     check_is_fitted(mixture)

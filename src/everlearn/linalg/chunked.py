@@ -39,6 +39,8 @@ def first_invalid(X: Array, *, allow_nan: bool) -> int:
 
 def has_gaps(X: Array) -> bool:
     """Whether some cell is NaN."""
+    if X.size <= PART:
+        return bool(cells.has_gaps(X))
     return any(sweep(lambda rows: cells.has_gaps(X[rows]), X))
 
 

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
 from everlearn.errors import InputError
-from everlearn.figmn.estimator import FIGMN
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
-from everlearn.mixture.estimator import IncrementalGaussianMixture
-from everlearn.ppca.base import PPCABase
+from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel
 
 Array = NDArray[np.float64]
 
@@ -57,11 +55,16 @@ def is_fitted(model: Any) -> bool:
     return True
 
 
+def _is_mixture(model: Any) -> bool:
+    # By what a model can do: importing every class to ask for it would take longer than the answer.
+    return isinstance(model, ConditionalModel) and isinstance(model, DensityModel)
+
+
 def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
-    if isinstance(model, IncrementalGaussianMixture | FIGMN):
+    if _is_mixture(model):
         return Mixture(model.weights_, model.means_, model.covariances_)
-    if isinstance(model, PPCABase):
+    if isinstance(model, CovarianceModel):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
     raise _not_asked(model)
 
@@ -90,7 +93,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
-    if not isinstance(model, IncrementalGaussianMixture | FIGMN | PPCABase):
+    if not _is_mixture(model) and not isinstance(model, CovarianceModel):
         raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
@@ -100,10 +103,11 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
         raise InputError(f"given={list(given)} and target={list(target)} share a column; a column is known or asked.")
     if np.isinf(values).any():
         raise InputError(f"given holds an infinite value: {dict(given)}. Give finite numbers.")
-    if isinstance(model, IncrementalGaussianMixture | FIGMN):
+    if _is_mixture(model):
         row = np.full((1, model.n_features_in_), np.nan)
         row[0, known] = values
-        return model.condition(row, target=columns)
+        answered: Conditional = model.condition(row, target=columns)
+        return answered
     answer = conditional.condition(mixture_of(model), known, values[None], columns)
     return Conditional(answer, np.ones(len(columns)), list(target))
 
