@@ -11,6 +11,7 @@ of new / old, beside `LIMIT`; calls above it are listed and make the exit status
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -71,14 +72,14 @@ def imputed(model: Any, X: np.ndarray, gaps: np.ndarray) -> Call:
 
 def calls() -> dict[str, Callable[[], Call]]:
     """What is timed, by name; a call is made ready when its turn comes."""
-    from compare_editions import clusters, constrained, figmn, figmn_many
     from compare_editions import built as build
+    from compare_editions import clusters, constrained, figmn, figmn_many
     from compare_editions import estimator_class as public
 
     X, _ = clusters(3000, 8)
     wide, _ = clusters(1500, 100, seed=2)
     gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.2, np.nan, X)
-    ppca, variational = (lambda cls=public(n), **p: build(cls, p) for n in ("OnlinePPCA", "VariationalPPCA"))
+    ppca, variational = (functools.partial(build, public(name), {}) for name in ("OnlinePPCA", "VariationalPPCA"))
     return {
         "figmn: rows one at a time": lambda: single_rows(figmn({}), X, 1000),
         "figmn: rows with gaps, one at a time": lambda: single_rows(figmn({}), gaps, 1000),
@@ -126,8 +127,9 @@ def episodes() -> Call:
 
 def merged() -> Call:
     """Two mixtures of many components into one."""
-    import everlearn
     from compare_editions import clusters, figmn_many
+
+    import everlearn
 
     X, _ = clusters(2000, 8)
     models = [figmn_many({}).partial_fit(part) for part in (X[:1000], X[1000:])]
@@ -136,8 +138,9 @@ def merged() -> Call:
 
 def saved() -> Call:
     """A mixture to bytes and back."""
-    import everlearn
     from compare_editions import clusters, figmn_many
+
+    import everlearn
 
     model = figmn_many({}).partial_fit(clusters(2000, 8)[0])
     return lambda: [everlearn.loads(everlearn.dumps(model)) for _ in range(10)]

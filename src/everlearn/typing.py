@@ -97,7 +97,9 @@ class ConditionalModel(Protocol):
 
 @runtime_checkable
 class CovarianceModel(Protocol):
-    """A model that is a single Gaussian of all columns, with the mean `mean_`."""
+    """A model that is a single Gaussian of all columns."""
+
+    mean_: Array
 
     def get_covariance(self) -> Array:
         """Its covariance."""
