@@ -132,8 +132,8 @@ def test_it_learns_as_the_estimator_does_between_searches(model, tmp_path):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"covariance_type": "diag"}, {"forgetting": 0.98}],
-    ids=["full", "diagonal", "forgetting"],
+    [{}, {"covariance_type": "diag"}, {"forgetting": 0.98}, {"reservoir": 0}],
+    ids=["full", "diagonal", "forgetting", "no rows kept"],
 )
 def test_a_long_stream_is_learned_by_the_same_update(parameters, tmp_path):
     model = IncrementalGaussianMixture(3, **parameters).fit(ROWS[:400])

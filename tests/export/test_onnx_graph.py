@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from everlearn import IncrementalGaussianMixture
+from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
 from everlearn.errors import InputError
 from everlearn.export import to_onnx
 from everlearn.export.onnx_operators import Graph
@@ -94,3 +94,31 @@ def test_columns_are_named_in_the_file():
     facts = {entry.key: json.loads(entry.value) for entry in graph.metadata_props}
     assert facts == {"columns": ["rpm", "torque"], "gaps": [1]}
     assert graph.producer_name == "everlearn"
+
+
+@pytest.fixture(scope="module", params=["full", "diag"])
+def classifier(request):
+    X = stream(400, 3)
+    labels = np.array(["low", "high", "odd"])[(X[:, 0] > 6.0) + (np.abs(X[:, 1] - 60.0) > 60.0).astype(int)]
+    model = IncrementalGaussianMixtureClassifier(n_components=2, covariance_type=request.param).fit(X, labels)
+    return model.partial_fit(X[:1], labels[:1], classes=["never"])
+
+
+def test_class_probabilities(classifier):
+    X = np.concatenate([stream(100, 3, seed=1), 9.0 * stream(20, 3, seed=2)])
+    graph = to_onnx(classifier)
+    found = run(graph, X)["probabilities"]
+    expected = classifier.predict_proba(X)
+    assert expected.max(axis=1).min() < 0.9 < expected.max()
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    facts = {entry.key: json.loads(entry.value) for entry in graph.metadata_props}
+    assert facts["classes"] == classifier.classes_.tolist()
+    assert "never" in facts["classes"]
+
+
+def test_class_probabilities_without_a_column(classifier):
+    X = stream(100, 3, seed=1)
+    X[:, 1] = np.nan
+    np.testing.assert_allclose(
+        run(to_onnx(classifier, gaps=1), X)["probabilities"], classifier.predict_proba(X), atol=1e-9
+    )

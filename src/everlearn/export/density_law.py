@@ -39,6 +39,7 @@ def require_mixture(model: Any, target: str) -> None:
 
     if not isinstance(model, IncrementalGaussianMixture):
         raise InputError(
-            f"A {type(model).__name__} cannot be exported to {target}; an IncrementalGaussianMixture can. "
+            f"A {type(model).__name__} cannot be exported to {target}; an IncrementalGaussianMixture can, and to ONNX "
+            "also an IncrementalGaussianMixtureClassifier. "
             "Any model can be asked over HTTP instead: everlearn serve."
         )

@@ -10,23 +10,27 @@ import numpy as np
 from everlearn.base.columns import Indices, column_numbers
 from everlearn.errors import InputError
 from everlearn.export.density_law import DensityLaw, density_law, require_mixture
+from everlearn.export.onnx_classifier import classifier_graph, facts_of_classes
 from everlearn.export.onnx_operators import Graph
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.gaussian import LOG_2PI, regression
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture import ask
+from everlearn.mixture.ask import Look
+from everlearn.mixture.classifier import IncrementalGaussianMixtureClassifier
 
 
 def to_onnx(model: Any, *, gaps: Any = None) -> Any:
-    """Return an ONNX model of a mixture.
+    """Return an ONNX model of a mixture or a classifier.
 
-    Its input is `X`, rows of float64 with all columns of the model. Its outputs are `log_density`, `p_value` and
-    `responsibilities`; with `gaps` those of the other columns, and `filled` and `std` as `impute` gives them.
+    Its input is `X`, rows of float64 with all columns of the model. The outputs of a mixture are `log_density`,
+    `p_value` and `responsibilities`; with `gaps` those of the other columns, and `filled` and `std` as `impute` gives
+    them. That of a classifier is `probabilities`, in the order of `classes_`, as `predict_proba` gives them.
 
     Parameters
     ----------
-    model : IncrementalGaussianMixture
-        A fitted mixture; it does not change.
+    model : IncrementalGaussianMixture or IncrementalGaussianMixtureClassifier
+        A fitted model; it does not change.
     gaps : column or list of columns, optional
         Columns that are never observed where the graph runs, by name or number. Their values in `X` are not looked at.
 
@@ -45,12 +49,25 @@ def to_onnx(model: Any, *, gaps: Any = None) -> Any:
     >>> [output.name for output in graph.graph.output]
     ['log_density', 'p_value', 'responsibilities', 'filled', 'std']
     """
-    require_mixture(model, "ONNX")
-    look, D, names = model._look(), model.n_features_in_, _names(model)
+    is_classifier = isinstance(model, IncrementalGaussianMixtureClassifier)
+    if not is_classifier:
+        require_mixture(model, "ONNX")
+    model._check_started()
+    D, names = model.n_features_in_, _names(model)
     missing = np.empty(0, np.intp) if gaps is None else column_numbers(gaps, names, D, "gaps")
     observed = np.setdiff1d(np.arange(D), missing)
     if gaps is not None and not 0 < len(missing) < D:
         raise InputError(f"gaps={gaps!r} must name some of the {D} columns, and not all of them.")
+    facts = {"columns": json.dumps(names or list(range(D))), "gaps": json.dumps(missing.tolist())}
+    if is_classifier:
+        description = f"A classifier of {len(model.classes_)} classes, learned from {model.n_samples_seen_} rows."
+        return classifier_graph(model, observed).finish(D, description, facts | facts_of_classes(model))
+    graph = _mixture_graph(model._look(), observed, missing)
+    description = f"A mixture of {model.n_components_} Gaussians, learned from {model.n_samples_seen_} rows."
+    return graph.finish(D, description, facts)
+
+
+def _mixture_graph(look: Look, observed: Indices, missing: Indices) -> Graph:
     whole, graph = mixtures.with_matrices(ask.whole_mixture(look)), Graph()
     x = graph.columns("X", observed) if len(missing) else "X"
     joint = _log_joint(graph, x, mixtures.marginal(whole, observed))
@@ -61,9 +78,7 @@ def to_onnx(model: Any, *, gaps: Any = None) -> Any:
     graph.output("responsibilities", graph.apply("Softmax", graph.columns(joint, shown), axis=1), len(shown))
     if len(missing):
         _impute(graph, joint, x, whole, (observed, missing))
-    description = f"A Gaussian mixture of {len(shown)} components, learned from {model.n_samples_seen_} rows."
-    facts = {"columns": json.dumps(names or list(range(D))), "gaps": json.dumps(missing.tolist())}
-    return graph.finish(D, description, facts)
+    return graph
 
 
 def _names(model: Any) -> list[str] | None:
