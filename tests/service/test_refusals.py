@@ -218,7 +218,12 @@ def test_the_token_is_asked_for(open_client):
 def test_other_hosts_and_origins_are_refused(client):
     refused(client.get("/models", headers={"Host": "evil.example"}), 421, "localhost")
     refused(client.get("/models", headers={"Origin": "http://evil.example"}), 403, "evil.example")
+    for host in ("localhost:8765, evil", "[::1].evil.example", "localhost:", "localhost.evil", "localhost:80@evil", ""):
+        refused(client.get("/models", headers={"Host": host}), 421, "localhost")
+    for origin in ("chrome-extension://localhost", "null", "file://", "http://localhost.evil", "http://a@localhost"):
+        refused(client.get("/models", headers={"Origin": origin}), 403, "refused")
     assert client.get("/models", headers={"Origin": "http://localhost"}).status_code == 200
+    assert client.get("/models", headers={"Host": "LOCALHOST:1"}).status_code == 200
     assert client.get("/models", headers={"Host": "127.0.0.1:99"}).status_code == 200
 
 

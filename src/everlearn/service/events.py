@@ -34,6 +34,10 @@ class EventStreams:
 
     async def stream(self, name: str, after: int) -> AsyncIterator[str]:
         """Events with ids above `after`, and a `progress` whenever the model has moved on."""
+        # Many clients may have passed `check_room` before the first of their streams began: asked once more.
+        if self._open >= self._most:
+            yield "retry: 30000\n\nevent: busy\ndata: {}\n\n"
+            return
         self._open += 1
         try:
             yield "retry: 1000\n\n"

@@ -67,13 +67,14 @@ class _Repository:
             "bad rows": CounterMetricFamily("everlearn_bad_rows", "Rows that could not be learned.", labels=["model"]),
             "bytes": GaugeMetricFamily("everlearn_model_bytes", "Size of a model in the state file.", labels=["model"]),
         }
+        all_totals, waiting = store.all_totals(), store.all_waiting()
         for entry in store.models():
-            totals = store.totals(entry.name)
+            totals = all_totals.get(entry.name, {})
             found = {
                 **{kind: totals.get(kind, 0) for kind in ("novelty", "change", "bad rows")},
                 "rows": entry.n_rows,
                 "learned": totals.get("rows", 0),
-                "waiting": store.waiting(entry.name),
+                "waiting": waiting.get(entry.name, 0),
                 "bytes": entry.bytes,
             }
             for name, value in found.items():

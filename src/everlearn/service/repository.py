@@ -62,8 +62,9 @@ class ModelRepository:
 
     def start(self) -> None:
         """Begin to learn, first of all what an earlier run left in the inbox."""
-        widths = {e.name: len(self.columns(e.name)) for e in self.store.models() if self.store.waiting(e.name)}
-        self._waiting_values = sum(self.store.waiting(name) * width for name, width in widths.items())
+        waiting = self.store.all_waiting()
+        widths = {e.name: len(self.columns(e.name)) for e in self.store.models() if e.name in waiting}
+        self._waiting_values = sum(waiting[name] * width for name, width in widths.items())
         self.learning.start()
         self.inbox.start()
         self.learning.arrived(widths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -26,7 +27,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/version", "/opena
 _ASKING = frozenset({"score", "predict", "condition", "sample", "density"})
 """Last parts of the paths that take a body and change nothing."""
 
-_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _MOST_CLIENTS = 10_000
 # plotly.js makes an empty style sheet, which it fills by script, and sets style attributes.
 _EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -82,13 +83,13 @@ class SecurityMiddleware:
             most = f"at most {self.rates.rate:g} a second"
             return 429, f"Too many requests: {most}. Wait {wait:.1f} s, or send more rows at once."
         host = headers.get("host", "")
-        if self.settings.token is None and _name_of(host) not in _LOCAL_HOSTS:
+        if self.settings.token is None and not _LOCAL_HOST.fullmatch(host):
             return (
                 421,
                 f"This service answers to localhost, not to {host[:80]!r}. A service with a token answers to all.",
             )
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2] != host:
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, f"Requests from pages of {origin[:80]!r} are refused."
         if self.settings.token is None or _is_open(scope["path"]) or _holds(headers, self.settings.token):
             return None
@@ -157,11 +158,6 @@ def _changes_nothing(scope: Scope) -> bool:
 
 def _is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith("/static/")
-
-
-def _name_of(host: str) -> str:
-    """A host header without its port."""
-    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0].lower()
 
 
 def _with_headers(send: Send) -> Send:

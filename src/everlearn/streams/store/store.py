@@ -293,6 +293,14 @@ class Store:
         rows = self._file.query("SELECT what, n FROM total WHERE name = ?", name)
         return {row[0]: row[1] for row in rows if self._file.expect(row, str, int)}
 
+    def all_totals(self) -> dict[str, dict[str, int]]:
+        """The same for every model that has counted something, by name: one query, however many models there are."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self._file.query("SELECT name, what, n FROM total WHERE name != ''"):
+            name, what, n = self._file.expect(row, str, str, int)
+            found.setdefault(name, {})[what] = n
+        return found
+
     # -- inbox ------------------------------------------------------------------------------------
 
     def put(self, batches: Sequence[tuple[str, ArrayLike]], *, keys: Sequence[str | None] | None = None) -> list[int]:
@@ -356,6 +364,11 @@ class Store:
         """Number of rows in the inbox of a model."""
         rows = self._file.query("SELECT coalesce(sum(n_rows), 0) FROM inbox WHERE name = ?", name)
         return int(self._file.expect(rows[0], int)[0])
+
+    def all_waiting(self) -> dict[str, int]:
+        """Number of rows in the inbox of each model that has any."""
+        rows = self._file.query("SELECT name, sum(n_rows) FROM inbox GROUP BY name")
+        return {row[0]: row[1] for row in rows if self._file.expect(row, str, int)}
 
 
 def _check_name(name: str) -> str:
