@@ -60,6 +60,7 @@ def answers(model, X):
 
 @every_model
 @given(seed=seeds, sizes=sizes, weighted=st.booleans())
+@settings(max_examples=15)
 def test_order_makes_no_difference_and_arguments_stay(make, seed, sizes, weighted):
     rng = np.random.default_rng(seed)
     models, X = parts_of(make, rng, sizes)
@@ -76,6 +77,7 @@ def test_order_makes_no_difference_and_arguments_stay(make, seed, sizes, weighte
 
 @every_model
 @given(seed=seeds, n=st.integers(1, 300))
+@settings(max_examples=12)
 def test_a_fresh_model_is_the_identity(make, seed, n):
     model = learned(make, *stream(np.random.default_rng(seed), n))
     for merged in (model + make(), make() + model, everlearn.merge([make(), model, make()]), everlearn.merge([model])):

@@ -102,7 +102,7 @@ def test_hostile_states(cls, mode, n_rows):
         except ModelFileError:
             continue
         loaded += 1
-        for call in use(model, stream.part(0, 100)):
+        for call in use(model, stream.part(0, 30)):
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 with contextlib.suppress(ValueError):

@@ -72,12 +72,12 @@ def same(a, b):
 
 CHECKED = [
     (Density(), 1),
-    (AnomalyDetector(), 3),
+    (AnomalyDetector(), 8),
     (Clusterer(), 1),
     (Transformer(), 1),
-    (Imputer(IncrementalGaussianMixture()), 3),
-    (Classifier(IncrementalGaussianMixtureClassifier(), grace_period=20), 6),
-    (Regressor(IncrementalGaussianMixtureRegressor()), 3),
+    (Imputer(IncrementalGaussianMixture()), 6),
+    (Classifier(IncrementalGaussianMixtureClassifier(), grace_period=20), 12),
+    (Regressor(IncrementalGaussianMixtureRegressor()), 8),
 ]
 
 
