@@ -98,13 +98,13 @@ def test_no_modules_import_each_other(house):
     assert house.import_circles() == []
 
 
-@pytest.mark.parametrize("name", ["IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA"])
+@pytest.mark.parametrize("name", ["IncrementalGaussianMixture", "FIGMN", "OnlinePPCA", "VariationalPPCA"])
 def test_few_frames_lie_between_partial_fit_and_a_kernel(house, name):
-    chain = house.longest_chain(name)
+    chain = house.chain_of_the_last_row(name)
     assert 1 <= house.frames(chain) <= house.LIMITS["frames of partial_fit"], "\n".join(chain)
 
 
 def test_few_frames_lie_between_the_program_and_a_kernel(house):
-    chain = house.longest_chain("learn")
+    chain = house.chain_of_the_last_row("learn")
     most, goal = house.LIMITS["frames of learn"], house.GOALS["frames of learn"]
     assert 1 <= house.frames(chain) <= most, "\n".join([f"{house.frames(chain)} frames; the goal is {goal}:", *chain])
