@@ -32,6 +32,8 @@ html_theme = "furo"
 html_title = "everlearn"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_theme_options = {"light_logo": "logo.svg", "dark_logo": "logo-dark.svg", "sidebar_hide_name": True}
 default_role = "literal"
 html_math_renderer = "mathml"
 

@@ -3,6 +3,8 @@
 import re
 import runpy
 
+from everlearn.cli.commands import doctor
+
 
 def words(svg):
     return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
@@ -15,3 +17,11 @@ def test_script_draws_the_picture_that_is_kept(repository):
     assert words(drawn) == words(kept)
     assert drawn.count("<circle") == kept.count("<circle")
     assert "nan" not in drawn
+
+
+def test_script_draws_the_logo_that_is_kept(repository):
+    docs = repository / "docs"
+    script = runpy.run_path(str(docs / "logo.py"))
+    for name, drawn in script["files"]().items():
+        assert drawn == (docs / "_static" / name).read_text(encoding="utf-8")
+    assert script["text"]() == f"{doctor._LOGO}  everlearn"

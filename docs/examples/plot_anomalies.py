@@ -96,7 +96,7 @@ figure
 
 # %%
 # **In the field.** Save the model and let it watch: ``everlearn score machine.evl today.csv --alarm 1e-6`` ends with
-# status 3 if a row was odd. Watching does not change a model; go on with `prequential` where it shall learn too.
+# status 3 if a row was odd. Watching does not change a model; go on with `prequential` where it should learn too.
 
 with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder) / "machine.evl")

@@ -276,7 +276,7 @@ def test_too_many_requests(open_client):
     answers = [client.get("/health") for _ in range(30)]
     assert answers[0].status_code == 200
     answer = next(answer for answer in answers if answer.status_code != 200)
-    refused(answer, 429, "1 a second")
+    refused(answer, 429, "1 per second")
     assert answer.headers["retry-after"] == "1"
 
 

@@ -1,4 +1,4 @@
-"""What a model foresaw of a stream: the same whatever the batches, and the same after a pause."""
+"""What a model predicted of a stream: the same whatever the batches, and the same after a pause."""
 
 import json
 

@@ -33,7 +33,7 @@ def introduce(n_rows: int, console: Console) -> None:
 
 
 class Observer:
-    """Sets what the model foresaw beside the truth.
+    """Sets what the model predicted beside the truth.
 
     Parameters
     ----------

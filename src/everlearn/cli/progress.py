@@ -16,7 +16,7 @@ _REFRESH_SECONDS = 0.5
 
 
 class Display:
-    """A progress bar with rows a second, components, log-likelihood, novelties and changes.
+    """A progress bar with rows per second, components, log-likelihood, novelties and changes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A pump over twelve hours: eight sensors, one row a second, with known faults and labels.
+"""A pump over twelve hours: eight sensors, one row per second, with known faults and labels.
 
 The physics is simple and the statistics are those of a plant: strong autocorrelation, sensors that depend on each
 other, an ambient temperature that follows the day, and faults of which a density of single rows sees only some.

@@ -85,7 +85,7 @@ def forgetting(history: Sequence[Any]) -> Picture:
 
 
 def throughput(history: Sequence[Any]) -> Picture:
-    """Rows learned a second over the rows of a run.
+    """Rows learned per second over the rows of a run.
 
     Parameters
     ----------
@@ -94,13 +94,13 @@ def throughput(history: Sequence[Any]) -> Picture:
     """
     x, rows, seconds = (_column(history, name) for name in ("end_row", "n_rows", "seconds"))
     speed = np.divide(rows, seconds, out=np.full(len(x), np.nan), where=seconds > 0)
-    hover = "row %{x:,}<br>%{y:,.0f} rows a second<extra></extra>"
-    data = [{**_line(x, speed, "rows a second", TEAL, hover), "fill": "tozeroy", "fillcolor": _TEAL_WASH}]
-    layout = _layout("row", "rows a second")
+    hover = "row %{x:,}<br>%{y:,.0f} rows per second<extra></extra>"
+    data = [{**_line(x, speed, "rows per second", TEAL, hover), "fill": "tozeroy", "fillcolor": _TEAL_WASH}]
+    layout = _layout("row", "rows per second")
     seen = speed[np.isfinite(speed)]
     if len(seen):
         layout["yaxis"]["range"] = [0.0, _robust_range(speed)[1]]
-    last = f"at last {seen[-1]:,.0f} rows a second" if len(seen) else "no values yet"
+    last = f"at last {seen[-1]:,.0f} rows per second" if len(seen) else "no values yet"
     return _picture(data, layout, f"Throughput over {_end(x):,} rows: {last}.")
 
 

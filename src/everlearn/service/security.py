@@ -80,7 +80,7 @@ class SecurityMiddleware:
         """Status and reason for a request that is not handed on."""
         wait = self.rates.wait((scope.get("client") or ("", 0))[0])
         if wait > 0.0:
-            most = f"at most {self.rates.rate:g} a second"
+            most = f"at most {self.rates.rate:g} per second"
             return 429, f"Too many requests: {most}. Wait {wait:.1f} s, or send more rows at once."
         host = headers.get("host", "")
         if self.settings.token is None and not _LOCAL_HOST.fullmatch(host):

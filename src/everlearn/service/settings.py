@@ -28,7 +28,7 @@ class Limits:
     waiting_values : int
         Most numbers that wait to be learned, over all models.
     requests_per_second : float
-        Most requests of one address a second, on average; bursts may be twice as many.
+        Most requests per second from one address, on average; bursts may be twice as many.
     streams : int
         Most event streams that are open at once.
     body_seconds : float

@@ -44,6 +44,7 @@ _BROKERS = {"Redis": 6379, "Kafka": 9092, "MQTT": 1883}
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox", "microsoft-edge", "safari")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _MIB = 2**20
+_LOGO = "▁▁▃▇█▇▃▂▃▅▆▄▁▁"  # docs/logo.py
 
 
 class Finding(NamedTuple):
@@ -72,7 +73,7 @@ def command() -> None:
 
 
 def _show(console: Console, findings: list[Finding]) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 1), title=f"everlearn {everlearn.__version__}")
+    table = Table(box=None, show_header=False, padding=(0, 1), title=f"{_LOGO}  everlearn {everlearn.__version__}")
     for what, found, advice, optional in findings:
         sign = "[green]ok[/]" if not advice else ("[dim]--[/]" if optional else "[yellow]![/]")
         table.add_row(sign, f"[bold]{what}[/]", escape(found))

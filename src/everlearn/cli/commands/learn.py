@@ -63,9 +63,9 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     """Learn a model from files or a broker, one row after the other.
 
     SOURCE is a file (CSV, JSON lines, Parquet, Arrow; also compressed with gzip), a pattern, - for standard input, or
-    an address: redis://host/stream, kafka://host/topic, mqtt://host/topic. Columns of text are left out with a word
-    about it, and so are rows that cannot be read. A column of times is kept beside the rows and not learned. Empty
-    cells are gaps, which the model takes as they are.
+    an address: redis://host/stream, kafka://host/topic, mqtt://host/topic. Columns of text are skipped, with a message,
+    and so are rows that cannot be read. A column of times is kept beside the rows and not learned. Empty cells are
+    gaps, which the model takes as they are.
     """
     places = {"scores": scores, "imputations": imputations, "changes": changes, "novelties": novelties}
     asked = LearnOptions(outputs={kind: where for kind, where in places.items() if where}, **options)

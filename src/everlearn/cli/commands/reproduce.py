@@ -65,7 +65,7 @@ def command(
     """Make the tables and figures of the papers anew, and set them beside the printed ones.
 
     Writes one HTML page that holds everything, and the results as JSON. What needs data or an extra that is not there
-    is skipped with a word about it.
+    is skipped, with a message.
     """
     console = Console(highlight=False)
     place = results or str(Path(output).with_suffix(".json"))

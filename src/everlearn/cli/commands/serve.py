@@ -32,7 +32,7 @@ While it runs, from another terminal:
 @click.option("--token", envvar="EVERLEARN_TOKEN", hidden=True)
 @click.option("--max-body-mib", default=8, show_default=True, type=click.IntRange(1, 1024), help="Largest request.")
 @click.option(
-    "--rate", default=500.0, show_default=True, type=click.FloatRange(1.0), help="Requests a second of one client."
+    "--rate", default=500.0, show_default=True, type=click.FloatRange(1.0), help="Requests per second from one client."
 )
 @click.option("--read-token-file", type=click.Path(exists=True, dir_okay=False), help="The same, for questions only.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Rows learned a second, and the size of what was learned."""
+"""Rows learned per second, and the size of what was learned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from everlearn.experiments.peers.table import Measure, Row, Value
 NAME = "speed"
 TITLE = "Speed and memory"
 ABOUT = (
-    "Rows learned a second of CPU time, five groups in eight columns: the first 2,000 at once, then one row at a time "
+    "Rows learned per second of CPU time, five groups in eight columns: the first 2,000 at once, then one row at a time "
     "and in batches of 1,000. Rows are already in the form that a model takes: dicts for river, one after the other "
     "(EmpiricalPrecision's update_many is slower). Memory is the size of the pickled model. The summary compares "
     "models that have a joint density of all columns."
 )
 MEASURES = [
-    Measure("one", "one row at a time", "high", ",.0f", headline="rows a second, one at a time", joint=True),
-    Measure("many", "batches of 1,000", "high", ",.0f", headline="rows a second, batches of 1,000", joint=True),
+    Measure("one", "one row at a time", "high", ",.0f", headline="rows per second, one at a time", joint=True),
+    Measure("many", "batches of 1,000", "high", ",.0f", headline="rows per second, batches of 1,000", joint=True),
     Measure("all", "2,000 at once", "high", ",.0f"),
     Measure("size", "kB", "low", ",.1f", headline="memory, kB", joint=True),
 ]

@@ -215,7 +215,7 @@
   function show(summary) {
     by("name").textContent = summary.name;
     const columns = `${summary.columns.length} column${summary.columns.length === 1 ? "" : "s"}`;
-    const source = summary.takes_rows ? "" : ", learned from a source of its own";
+    const source = summary.takes_rows ? "" : ", learned from its own source";
     by("kind").textContent = `${summary.kind}, ${columns}${source}`;
     const text = (value, format) => (value === null ? "–" : format.format(value));
     by("rows").textContent = text(summary.rows, whole);
