@@ -53,7 +53,7 @@ class Problem:
             drawn = self.kind[labels] == i
             self.X[drawn] += rng.normal(size=(drawn.sum(), D)) @ factor.T
         self.settings = Settings(
-            np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, 0.0, np.zeros(D)
+            np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, np.zeros(D)
         )  # nothing is novel: K stays
 
     def state(self):
@@ -61,7 +61,7 @@ class Problem:
         log_dets = np.linalg.slogdet(self.shapes)[1]
         symmetric = 0.5 * (inverses + np.swapaxes(inverses, 1, 2))
         return State(
-            self.means.copy(), symmetric[self.kind], log_dets[self.kind], np.full(K, 20.0 * D), np.ones(K), K, 0, 0
+            self.means.copy(), symmetric[self.kind], log_dets[self.kind], np.full(K, 20.0 * D), np.ones(K), K, 0
         )
 
 

@@ -51,7 +51,7 @@ def problem(D, K, n, seed=0):
     X = centres[rng.integers(K, size=n)] + rng.normal(size=(n, D))
     state = from_components(np.full(K, 50.0), centres, np.tile(np.eye(D), (K, 1, 1)), np.ones(K))
     settings = Settings(
-        np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, 0.0, np.zeros(D)
+        np.zeros(D), np.ones(D), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, K, np.zeros(D)
     )  # nothing is novel: K stays
     return state, X, settings
 

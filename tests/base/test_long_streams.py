@@ -9,6 +9,7 @@ import numpy as np
 
 from everlearn import IncrementalGaussianMixture, dumps
 from everlearn.figmn import learn as incremental
+from everlearn.figmn import state as states
 
 
 def resident_mib():
@@ -51,7 +52,7 @@ def test_a_million_updates_at_condition_a_million_stay_accurate():
     basis = np.linalg.qr(rng.normal(size=(D, D)))[0]
     spread = np.geomspace(1.0, 1e-3, D)
     X = rng.normal(size=(n, D)) * spread @ basis.T
-    settings = incremental.Settings(
+    settings = states.Settings(
         centre=np.zeros(D),
         initial_variance=np.full(D, 1e-3),
         thresholds=np.full(D + 1, np.inf),
@@ -60,10 +61,9 @@ def test_a_million_updates_at_condition_a_million_stay_accurate():
         min_age=np.inf,
         min_count=0.0,
         max_components=1,
-        max_merge_cost=0.0,
         log_scale=np.zeros(D),
     )
-    state, _ = incremental.learn(incremental.empty(D), X, np.ones(n), settings)
+    state, _ = incremental.learn(states.empty(D), X, np.ones(n), settings)
     covariance = (np.diag(settings.initial_variance) + (X - X.mean(axis=0)).T @ (X - X.mean(axis=0))) / n
     assert np.linalg.cond(covariance) > 5e5
     np.linalg.cholesky(state.precisions[0])

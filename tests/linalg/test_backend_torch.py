@@ -10,6 +10,7 @@ from everlearn.errors import InputError, MissingExtraError
 from everlearn.figmn import ask as scoring
 from everlearn.figmn import cost_model
 from everlearn.figmn import learn as incremental
+from everlearn.figmn import state as states
 from everlearn.figmn.cost_model import Method
 from everlearn.linalg import backend_torch as torch_device
 from everlearn.linalg.backend import HOST
@@ -18,16 +19,15 @@ needs_torch = pytest.mark.torch
 
 
 def settings_for(D, *, beta=0.0, **changes):
-    plain = incremental.Settings(
+    plain = states.Settings(
         np.zeros(D),
         np.linspace(0.4, 0.6, D),
-        incremental.novelty_thresholds(beta, D),
+        states.novelty_thresholds(beta, D),
         False,
         1.0,
         np.inf,
         0.0,
         50,
-        0.0,
         np.zeros(D),
     )  # fmt: skip
     return plain._replace(**changes)
@@ -74,9 +74,9 @@ def test_same_answers_on_the_device(monkeypatch, D, K, changes):
     in_blocks(monkeypatch)
     X = clusters(np.random.default_rng(3), 1500, D, K)
     device, settings = torch_device.torch_device("cpu"), settings_for(D, **changes)
-    expected = incremental.learn(incremental.empty(D), X, np.ones(len(X)), settings, HOST)
+    expected = incremental.learn(states.empty(D), X, np.ones(len(X)), settings, HOST)
     used.clear()
-    got = incremental.learn(incremental.empty(D), X, np.ones(len(X)), settings, device)
+    got = incremental.learn(states.empty(D), X, np.ones(len(X)), settings, device)
     assert len(used) > 5
     assert set(used) == {device}
     assert_same(got, expected)

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from everlearn.figmn import ask as scoring
 from everlearn.figmn import cost_model
 from everlearn.figmn import learn as incremental
+from everlearn.figmn import state as states
 from everlearn.figmn.cost_model import Method
 from everlearn.linalg import backend as device
 from everlearn.linalg import parallel as threads
@@ -107,7 +108,7 @@ def test_a_single_component_answers_the_same_to_rounding(monkeypatch):
     for n in (1, 2):
         used.clear()
         with threadpool_limits(n, user_api="blas"):
-            copy = incremental.with_arrays(start, np.copy)
+            copy = states.with_arrays(start, np.copy)
             results.append(incremental.learn(copy, X, np.ones(600), settings_for(D), device.HOST))
         assert max(used) == (1 if n == 1 else 3)
     (one, info), (two, other) = results

@@ -133,14 +133,6 @@ def squared_distances(state: State, X: Array, backend: Backend = HOST) -> Array:
     return d2
 
 
-def log_density_and_distance(state: State, x: Array) -> tuple[float, float]:
-    """Log-density of one row, and its smallest squared distance."""
-    if state.n_components == 0:
-        return np.nan, np.inf
-    scores = score(state, x[None], np.zeros(len(x)))
-    return scores.log_density[0], scores.distance[0]
-
-
 def condition(state: State, X: Array, target: Indices) -> ConditionalMixture:
     """Mixture of the columns `target` for each row of X, given what else is observed in it.
 

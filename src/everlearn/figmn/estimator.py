@@ -425,7 +425,6 @@ class FIGMN(Density, StreamEstimator):
             min_age=min_age,
             min_count=min_count,
             max_components=auto if self.max_components == "auto" else int(self.max_components),
-            max_merge_cost=0.0,
             log_scale=np.log(frame.scale),
         )
 

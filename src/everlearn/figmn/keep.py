@@ -22,7 +22,6 @@ from everlearn.gaussian.merge import prior_counted_once
 from everlearn.gaussian.reduction import Greedy, reduce_greedy
 from everlearn.typing import Array
 
-COMPACTION_COST = 0.1
 # A full mixture merges its cheapest pairs until one in so many places is free. Finding the cheapest pair costs
 # O(K^2 D^3); for one place at a time every novel row would pay for it.
 ROOM_SHARE = 8
@@ -33,18 +32,8 @@ def make_room(state: State, settings: Settings) -> State:
     K = state.n_components
     if K < settings.max_components:
         return with_capacity(state, min(max(2 * K, 4), settings.max_components))
-    if settings.max_merge_cost > 0:
-        return compact(state, settings)
     room = max(1, K // ROOM_SHARE)
     return merged_to(state, max_cost=0.0, max_components=K - room, priors=creation_priors(K, settings))
-
-
-def compact(state: State, settings: Settings) -> State:
-    """Merge all pairs that cost little, and on to half the allowed components if that is not enough."""
-    cost = settings.max_merge_cost * bic_penalty(state)
-    limit, priors = max(settings.max_components // 2, 1), creation_priors(state.n_components, settings)
-    state = merged_to(state, max_cost=cost, max_components=limit, priors=priors)
-    return state._replace(compacted_at=state.n_rows)
 
 
 def creation_priors(n_components: int, settings: Settings) -> Array | None:
@@ -52,14 +41,6 @@ def creation_priors(n_components: int, settings: Settings) -> Array | None:
     if settings.forgetting < 1.0 or settings.paper:
         return None
     return np.tile(settings.initial_variance, (n_components, 1))
-
-
-def bic_penalty(state: State) -> float:
-    """What one component costs in nats: half its number of parameters times the log of the sample size."""
-    D = state.means.shape[1]
-    shape = D if is_diagonal(state) else D * (D + 1) / 2
-    n = max(float(state.counts[: state.n_components].sum()), 2.0)
-    return float(0.5 * (1 + D + shape) * np.log(n))
 
 
 def merged_to(state: State, *, max_cost: float, max_components: int, priors: Array | None = None) -> State:
@@ -82,7 +63,7 @@ def regrouped(state: State, groups: Greedy, priors: Array | None = None) -> Stat
     ages = np.zeros(len(counts))
     np.maximum.at(ages, labels, state.ages[: state.n_components])
     merged = from_components(counts, means, covariances, ages, capacity=len(state.counts))
-    return merged._replace(n_rows=state.n_rows, compacted_at=state.compacted_at)
+    return merged._replace(n_rows=state.n_rows)
 
 
 def widen(state: State, settings: Settings) -> State:

@@ -13,32 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.figmn import bounds, cost_model
-from everlearn.figmn.ask import log_density_and_distance as log_density_and_distance
 from everlearn.figmn.blocks import learn_block
 from everlearn.figmn.bounds import Bounds
 from everlearn.figmn.cost_model import Method
-from everlearn.figmn.keep import COMPACTION_COST as COMPACTION_COST
-from everlearn.figmn.keep import bic_penalty as bic_penalty
-from everlearn.figmn.keep import creation_priors as creation_priors
 from everlearn.figmn.keep import make_room, widen
-from everlearn.figmn.keep import merged_to as merged_to
-from everlearn.figmn.keep import regrouped as regrouped
 from everlearn.figmn.kernels import diagonal
 from everlearn.figmn.kernels import rows as kernels
 from everlearn.figmn.state import Info, Rows, Settings, State, from_components, is_diagonal, mixture_of
-from everlearn.figmn.state import copied as copied
-from everlearn.figmn.state import covariances_of as covariances_of
-from everlearn.figmn.state import empty as empty
-from everlearn.figmn.state import novelty_thresholds as novelty_thresholds
-from everlearn.figmn.state import with_arrays as with_arrays
 from everlearn.gaussian.gaussian import regression
 from everlearn.gaussian.mixture import log_joint
 from everlearn.linalg import parallel
 from everlearn.linalg.backend import HOST, Backend
 from everlearn.typing import Array
-
-MixtureState = State  # the name that the estimator of the first edition knows it by
-MIN_COMPACTION_ROWS = 128
 
 # Fewer rows than this are learned one by one: a block or a set of bounds costs more to set up.
 MIN_ROWS = 16
@@ -99,7 +85,7 @@ def learn(
         row, status = result.row, result.status
         skipped += result.skipped
         # What the loops cannot do in place: more memory, or a factorisation.
-        if status == kernels.FULL and _rows_to_wait(state, settings) == 0:
+        if status == kernels.FULL:
             state = make_room(state, settings)
         elif status == kernels.UNSAFE:
             state = learn_in_covariance_form(state, X[row], float(weights[row]), settings)
@@ -110,24 +96,11 @@ def learn(
 
 
 def _next_stretch(state: State, settings: Settings, row: int, n: int) -> tuple[int, Settings]:
-    """Rows that can be learned in one go, and their settings: while a full mixture waits nothing is novel."""
-    wait = _rows_to_wait(state, settings)
-    if wait == 0:
+    """Rows that can be learned in one go, and their settings: where one component is all, nothing is novel to it."""
+    if settings.max_components > 1 or state.n_components == 0:
         return n, settings
-    if settings.min_age < np.inf:  # any row may make room by pruning
-        wait = 1
-    return int(min(n, row + wait)), settings._replace(thresholds=np.full_like(settings.thresholds, np.inf))
-
-
-def _rows_to_wait(state: State, settings: Settings) -> float:
-    """Rows until a new component may be made: none unless the mixture is full and was compacted lately."""
-    if state.n_components < settings.max_components:
-        return 0
-    if settings.max_components == 1:
-        return np.inf
-    if settings.max_merge_cost == 0 or state.compacted_at == 0:
-        return 0
-    return max(0, state.compacted_at + max(MIN_COMPACTION_ROWS, len(settings.centre)) - state.n_rows)
+    stop = n if settings.min_age == np.inf else row + 1  # any row may make room by pruning
+    return stop, settings._replace(thresholds=np.full_like(settings.thresholds, np.inf))
 
 
 def learn_stretch(
@@ -190,7 +163,7 @@ def learn_one_by_one(
     learn_rows = diagonal.learn_rows if is_diagonal(state) else kernels.learn_rows
     after, K, status, skipped, _ = learn_rows(rows, row, stop, missing, state, settings)
     # A new tuple is quicker than _replace, which counts where batches are single rows.
-    return State(*state[:5], K, state.n_rows + after - row, *state[7:]), RunResult(after, status, skipped)
+    return State(*state[:5], K, state.n_rows + after - row), RunResult(after, status, skipped)
 
 
 def learn_screened(state: State, rows: Rows, row: int, stop: int, settings: Settings) -> tuple[State, RunResult]:
@@ -268,7 +241,7 @@ def learn_in_covariance_form(state: State, x: Array, weight: float, settings: Se
     K = state.n_components
     counts = settings.forgetting * state.counts[:K] + posterior
     learned = from_components(counts, state.means[:K], covariances, state.ages[:K] + 1.0, capacity=len(state.counts))
-    return learned._replace(n_rows=state.n_rows + 1, compacted_at=state.compacted_at)
+    return learned._replace(n_rows=state.n_rows + 1)
 
 
 def _deviation(x: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:

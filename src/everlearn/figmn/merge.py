@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.base.scaling import Frame, frame_of_spread
-from everlearn.figmn.learn import MixtureState, regrouped
-from everlearn.figmn.state import mixture_of
+from everlearn.figmn.keep import regrouped
+from everlearn.figmn.state import State, mixture_of
 from everlearn.gaussian import reduction
 from everlearn.gaussian.reduction import Greedy
 
@@ -29,7 +29,7 @@ def pooled_frame(frames: Sequence[Frame], n_rows: Array) -> Frame:
     return frame_of_spread(np.sqrt(variance) * scale, centre * scale)
 
 
-def in_frame(state: MixtureState, old: Frame, new: Frame) -> MixtureState:
+def in_frame(state: State, old: Frame, new: Frame) -> State:
     """The same mixture in the coordinates of another frame (exact: both scales are powers of two)."""
     ratio = old.scale / new.scale
     square = ratio * ratio[:, None] if state.precisions.ndim == 3 else ratio * ratio
@@ -40,7 +40,7 @@ def in_frame(state: MixtureState, old: Frame, new: Frame) -> MixtureState:
     )
 
 
-def joined(states: Sequence[MixtureState], shares: Array) -> MixtureState:
+def joined(states: Sequence[State], shares: Array) -> State:
     """All components of all states side by side, the counts of state i times shares[i]."""
     weighed = [s._replace(counts=s.counts * share) for s, share in zip(states, shares, strict=True)]
     means, precisions, log_dets, counts, ages = (
@@ -48,10 +48,10 @@ def joined(states: Sequence[MixtureState], shares: Array) -> MixtureState:
         for arrays in zip(*(s[:5] for s in weighed), strict=True)
     )
     n_rows = sum(s.n_rows for s in states)
-    return MixtureState(means, precisions, log_dets, counts, ages, len(counts), n_rows, 0)
+    return State(means, precisions, log_dets, counts, ages, len(counts), n_rows)
 
 
-def reduced(state: MixtureState, n_components: int, priors: Array | None = None) -> MixtureState:
+def reduced(state: State, n_components: int, priors: Array | None = None) -> State:
     """The state with at most `n_components`: merged greedily, and refined where that lowers the squared error."""
     if state.n_components <= n_components:
         return state

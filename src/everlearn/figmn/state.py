@@ -27,7 +27,6 @@ class State(NamedTuple):
     ages: Annotated[Array, "nonnegative C"]  # rows since the component was created (v in the papers)
     n_components: int  # K
     n_rows: int
-    compacted_at: int
 
 
 class Settings(NamedTuple):
@@ -41,7 +40,6 @@ class Settings(NamedTuple):
     min_age: float  # components older than this ...
     min_count: float  # ... with a smaller count are pruned
     max_components: int
-    max_merge_cost: float
     log_scale: Array  # (D,), log of the unit of each column: densities are reported in the units of the data
 
 
@@ -95,7 +93,7 @@ def empty(n_features: int, capacity: int = 1, *, diagonal: bool = False) -> Stat
     """A mixture without components."""
     shape = (capacity, n_features) if diagonal else (capacity, n_features, n_features)
     log_dets, counts, ages = (np.zeros(capacity) for _ in range(3))
-    return State(np.zeros((capacity, n_features)), np.zeros(shape), log_dets, counts, ages, 0, 0, 0)
+    return State(np.zeros((capacity, n_features)), np.zeros(shape), log_dets, counts, ages, 0, 0)
 
 
 def from_components(
@@ -103,7 +101,7 @@ def from_components(
 ) -> State:
     """A state with the given components."""
     precisions, log_dets = inverted(covariances, diagonal=covariances.ndim == 2)
-    state = State(np.array(means), precisions, log_dets, np.array(counts), np.array(ages), len(counts), 0, 0)
+    state = State(np.array(means), precisions, log_dets, np.array(counts), np.array(ages), len(counts), 0)
     return with_capacity(state, max(capacity or 0, len(counts)))
 
 

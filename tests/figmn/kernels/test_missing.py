@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import naive
 from everlearn.figmn import ask as scoring
 from everlearn.figmn import learn as incremental
+from everlearn.figmn import state as states
 from everlearn.figmn.kernels.missing import LANE_COLUMNS, LANES
 
 
@@ -15,7 +16,7 @@ def mixture(rng, D, K):
     A = rng.normal(size=(K, D, D)) / np.sqrt(D)
     covariances = A @ np.swapaxes(A, 1, 2) + 0.2 * np.eye(D)
     counts, means = rng.uniform(5.0, 50.0, K), rng.normal(size=(K, D))
-    return incremental.from_components(counts, means, covariances, np.ones(K)), (counts, means, covariances)
+    return states.from_components(counts, means, covariances, np.ones(K)), (counts, means, covariances)
 
 
 def rows_with_gaps(rng, n, D, share):
@@ -26,8 +27,8 @@ def rows_with_gaps(rng, n, D, share):
 
 
 def settings_for(D, **changes):
-    plain = incremental.Settings(
-        np.zeros(D), np.full(D, 0.5), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, 100, 0.0, np.zeros(D)
+    plain = states.Settings(
+        np.zeros(D), np.full(D, 0.5), np.full(D + 1, np.inf), False, 1.0, np.inf, 0.0, 100, np.zeros(D)
     )
     return plain._replace(**changes)
 
@@ -62,7 +63,7 @@ def agrees_with_the_covariance_form(rng, D, share, settings):
     state, _ = incremental.learn(state, X, np.ones(12), settings)
     np.testing.assert_allclose(state.counts[:K], twin.counts, rtol=1e-9)
     np.testing.assert_allclose(state.means[:K], twin.means, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(incremental.covariances_of(state), twin.covariances, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(states.covariances_of(state), twin.covariances, rtol=1e-7, atol=1e-9)
     np.testing.assert_array_equal(state.precisions, np.swapaxes(state.precisions, 1, 2))
 
 
@@ -86,7 +87,7 @@ def test_a_block_of_gaps_without_a_factor_has_no_distance(gaps):
     D = gaps + 1
     precision = np.eye(D)
     precision[1, 1] = precision[2, 2] = -1.0
-    state = incremental.from_components(np.ones(2), np.zeros((2, D)), np.array([np.eye(D)] * 2), np.ones(2))
+    state = states.from_components(np.ones(2), np.zeros((2, D)), np.array([np.eye(D)] * 2), np.ones(2))
     state.precisions[1] = precision
     x = np.full((1, D), np.nan)
     x[0, 0] = 1.0
@@ -98,7 +99,7 @@ def test_gaps_of_components_of_any_size_are_measured():
     """Twenty gaps of tiny or huge precision: no product of pivots may overflow."""
     D = 21
     for size in (1e-100, 1e100):
-        state = incremental.from_components(np.ones(1), np.zeros((1, D)), size * np.eye(D)[None], np.ones(1))
+        state = states.from_components(np.ones(1), np.zeros((1, D)), size * np.eye(D)[None], np.ones(1))
         x = np.full((1, D), np.nan)
         x[0, 0] = 0.0
         density, _, _ = scoring.score(state, x, np.zeros(D))
