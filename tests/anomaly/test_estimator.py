@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -17,3 +18,19 @@ def test_scikit_learn_contract(estimator, check):
 @pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in stream_checks(AnomalyDetector())])
 def test_streaming_contract(check):
     check()
+
+
+def test_held_rows_can_be_accepted_or_discarded():
+    rng = np.random.default_rng(5)
+    detector = AnomalyDetector(patience=10_000).fit(rng.normal(size=(1000, 2)))
+    shifted = rng.normal(8.0, 1.0, size=(200, 2))
+    assert detector.prequential(shifted).max() < -4.0
+    assert detector.n_held_ > 150
+    other = detector.copy()
+    assert other.discard_held().n_held_ == 0
+    assert other.prequential(shifted).max() < -4.0
+    detector.accept_held()
+    assert detector.n_held_ == 0
+    assert [event.kind for event in detector.events_][-1] == "new_normal"
+    assert np.median(detector.score_samples(rng.normal(8.0, 1.0, size=(100, 2)))) > -4.0
+    assert detector.accept_held().n_held_ == 0

@@ -7,6 +7,7 @@ import pytest
 
 from everlearn.anomaly import learn
 from everlearn.anomaly.ask import given_others
+from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.anomaly.kernels.density import surprisal
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.sample import NEAR, column_rarity, distances_to_mass, refresh_sample
@@ -101,3 +102,12 @@ def test_the_period_of_a_season_is_found():
     noise = np.random.default_rng(5).normal(size=1500)
     assert find_period((np.sin(2 * np.pi * t / 96) + 0.3 * noise)[:, None]) == 96
     assert find_period(noise[:, None]) == 0
+
+
+def test_a_gap_is_no_silence():
+    """A sensor that is gone does not look like a frozen one: its activity stays what it was."""
+    rng = np.random.default_rng(3)
+    X = np.cumsum(rng.normal(size=(1500, 3)), axis=0) * 0.01 + rng.normal(size=(1500, 3))
+    X[1300:, 1] = np.nan
+    scores = AnomalyDetector().prequential(X)
+    assert np.median(scores[1400:]) > -4.0

@@ -218,6 +218,34 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         scores: Array = self._advance(X, None, None)
         return scores
 
+    def accept_held(self) -> Self:
+        """Learn the rows that are held back now, as if they had lasted for `patience` rows.
+
+        Returns
+        -------
+        self
+            The detector, to which they are a new normal.
+        """
+        self._check_started()
+        if self.n_held_:
+            settings = self._settings("guarded")._replace(patience=0.0)
+            self._state_, released = learn.keep_up(self._state_, settings, self.mixture_)
+            for one in released:
+                self._events_ = _with_event(self._events_, 1, one.first, one.last, float(one.rows), -1)
+        return self
+
+    def discard_held(self) -> Self:
+        """Forget the rows that are held back now: a fault that is over will not become a new normal.
+
+        Returns
+        -------
+        self
+            The detector, without them.
+        """
+        self._check_started()
+        self._state_.guard.held[0], self._state_.guard.pressure[0] = 0, 0.0
+        return self
+
     def _check_batch(self, X: ArrayLike, y: Any, sample_weight: Any, *, first: bool) -> Any:
         return self._check_X(X, first=first), None, None
 

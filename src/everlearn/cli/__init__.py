@@ -11,6 +11,8 @@ import everlearn
 
 COMMANDS = {
     "learn": "Learn a model from a stream.",
+    "watch": "Watch a machine: episodes with times, sensors and a sentence each.",
+    "mark": "Say whether an episode was normal or a fault.",
     "score": "Score rows: log-density and p-value, or predictions.",
     "impute": "Fill the gaps in rows.",
     "ask": "Ask for columns, given others.",
@@ -30,6 +32,7 @@ Examples:
   everlearn learn --demo
   everlearn learn sensors.csv --model-file machine.evl
   everlearn learn sensors.csv --follow --state run.db
+  everlearn watch pump.csv --healthy-until 2026-11-05T02:00 --report pump.html
   everlearn ask machine.evl --given temp=21,rpm=900 --predict torque
   everlearn score machine.evl new.csv --alarm 1e-6 > scores.csv
 

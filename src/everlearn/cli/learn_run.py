@@ -44,7 +44,7 @@ def learn_stream(asked: LearnOptions, console: Console) -> None:
         stop = threading.Event()
         model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
         source = stack.enter_context(_open_source(asked, model, store, stop, console))
-        stack.enter_context(_stop_on_signals(stop))
+        stack.enter_context(stop_on_signals(stop))
         _check_target(model, source)
         session = Session(model, store=store, name=asked.name, columns=source.columns.names,
                           time_format=source.columns.time_format)  # fmt: skip
@@ -107,22 +107,22 @@ def _open_source(
     return retry(
         lambda: open_source(
             asked.sources, columns=columns, target=asked.target, time=asked.time, follow=asked.follow,
-            stop_at_end=asked.stop_at_end, session=_mqtt_session(asked),
+            stop_at_end=asked.stop_at_end, session=mqtt_session(asked.state, asked.name),
         ),
         limit=asked.patience, stop=stop, say=lambda error: console.print(f"[yellow]{escape(str(error))} Waiting.[/]"),
     )  # fmt: skip
 
 
-def _mqtt_session(asked: LearnOptions) -> str:
+def mqtt_session(state: str | None, name: str) -> str:
     """A name under which an MQTT broker knows this run again; none if its state is not kept."""
-    if asked.state is None:
+    if state is None:
         return ""
-    run = f"{os.path.abspath(asked.state)} {asked.name}"
+    run = f"{os.path.abspath(state)} {name}"
     return f"everlearn-{hashlib.sha256(run.encode()).hexdigest()[:12]}"
 
 
 @contextlib.contextmanager
-def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+def stop_on_signals(stop: threading.Event) -> Iterator[None]:
     """Let the first Ctrl-C, or a request to end, finish the batch and commit; the second Ctrl-C ends the program."""
 
     def handle(number: int, frame: Any) -> None:

@@ -71,6 +71,11 @@ def next_means(past, clock, time_scales, scratch):
     for k in range(time_scales.shape[0]):
         b = rate_of(time_scales[k], clock.predicted[0])
         for j in range(past.mean.shape[0]):
+            if np.isnan(scratch.u[j]):
+                # A gap says nothing: counted as no error, it would be the silence of a frozen sensor after a while.
+                scratch.means[0, k, j], scratch.means[1, k, j] = past.level[k, j], past.drift[k, j]
+                scratch.means[2, k, j], scratch.means[3, k, j] = past.own[k, j], past.joint[k, j]
+                continue
             clipped = min(max(scratch.joint_residual[j], -CLIP), CLIP)
             own, joint = min(scratch.own[j] ** 2, 100.0), min(scratch.joint_residual[j] ** 2, 100.0)
             scratch.means[0, k, j] = past.level[k, j] + b * (scratch.trusted[j] - past.level[k, j])

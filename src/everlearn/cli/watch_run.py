@@ -1,0 +1,189 @@
+"""A run of everlearn watch: source, watcher, places where episodes are told, and what is said of it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shlex
+import threading
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from everlearn.cli.common import check_output, check_place, errors_explained, names_in
+from everlearn.cli.learn_run import mqtt_session, stop_on_signals
+from everlearn.cli.watch_options import WatchOptions
+from everlearn.errors import InputError
+from everlearn.streams.backoff import retry
+from everlearn.streams.runner import Runner
+from everlearn.streams.sources.opening import open_source
+from everlearn.streams.sources.source import Source
+from everlearn.streams.sources.times import TimeFormat, find_format
+from everlearn.streams.store.memory import MemoryStore
+from everlearn.streams.store.store import Store
+from everlearn.watch.episodes import ALARM, Episode
+from everlearn.watch.rates import parse_duration
+from everlearn.watch.session import WatchSession, stored_episodes
+from everlearn.watch.sinks import Command, EpisodeOutputs, Messenger, Webhook
+from everlearn.watch.watcher import Watcher
+
+_COLOURS = {"alarm": "bold red", "look": "yellow"}
+
+
+def watch_stream(asked: WatchOptions, console: Console) -> None:
+    """Watch one stream, row after row, and tell what happens."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(errors_explained())
+        _check_places(asked)
+        store = stack.enter_context(Store(asked.state)) if asked.state else MemoryStore()
+        stop = threading.Event()
+        source = stack.enter_context(_open_source(asked, store, stop, console))
+        stack.enter_context(stop_on_signals(stop))
+        session = _session(asked, source, store, console)
+        messengers = _messengers(asked, lambda message: console.print(f"[yellow]{escape(message)}[/]"))
+        outputs = EpisodeOutputs(
+            asked.episodes, source.columns.time_format, messengers, resumable=asked.state is not None,
+            positions=(session.position or {}).get("outputs"),
+        )  # fmt: skip
+        with contextlib.closing(outputs):
+
+            def tell(batch: Any, result: Any) -> None:
+                for episode in [] if result is None else result.episodes:
+                    show_news(episode, console)
+
+            # The runner asks a session for what both sorts have: rows in, commits, notes.
+            run: Any = session
+            Runner(
+                source, run, outputs=outputs, strict=asked.strict, patience=asked.patience, stop=stop,
+                say=lambda message: console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True), watch=tell,
+            ).run()  # fmt: skip
+        _finish(asked, session, source, console, stopped=stop.is_set())
+
+
+def _check_places(asked: WatchOptions) -> None:
+    check_place(asked.report, "--report", "report")
+    check_place(asked.state, "--state", "state")
+    for where in asked.episodes:
+        check_output(where, "--episodes", "episodes")
+
+
+def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console: Console) -> Source:
+    entry = store.entry(asked.name)
+    columns = names_in(asked.columns) or (entry.columns if entry else None)
+    return retry(
+        lambda: open_source(
+            asked.places, columns=columns, time=asked.time, follow=asked.follow, stop_at_end=asked.stop_at_end,
+            session=mqtt_session(asked.state, asked.name),
+        ),
+        limit=asked.patience, stop=stop, say=lambda error: console.print(f"[yellow]{escape(str(error))} Waiting.[/]"),
+    )  # fmt: skip
+
+
+def _session(asked: WatchOptions, source: Source, store: Any, console: Console) -> WatchSession:
+    """The watcher with its state; a new one learns what is known to be healthy first."""
+    columns = source.columns
+    until = None
+    if asked.healthy_until is not None:
+        until = _moment(asked.healthy_until, columns.time_format)
+    watcher = Watcher(
+        columns.names, false_alarms=asked.false_alarms, accept_after=parse_duration(asked.accept_after),
+        time_format=columns.time_format, random_state=asked.seed,
+    )  # fmt: skip
+    if columns.time_format is None:
+        watcher.false_alarms.per_row(None)  # says at once that such a rate needs times
+    session = WatchSession(watcher, store=store, name=asked.name, healthy_until=until)
+    if session.resumed:
+        console.print(f"Going on in {escape(str(store.path))}: {watcher.n_rows:,} rows were seen.")
+        return session
+    time = columns.time
+    console.print(
+        f"Watching {len(columns.names)} sensors of {escape(source.place)}"
+        + (f", with times from [bold]{escape(time)}[/]." if time else "; there is no column of times.")
+    )
+    for name, what in columns.left_out.items():
+        if name != time and not asked.columns:
+            console.print(f"The column [bold]{escape(name)}[/] holds {what} and is left out.")
+    _learn_healthy(asked, session, console)
+    return session
+
+
+def _learn_healthy(asked: WatchOptions, session: WatchSession, console: Console) -> None:
+    if asked.healthy:
+        with open_source(list(asked.healthy), columns=session.watcher.columns, time=asked.time) as healthy:
+            for batch in healthy.batches():
+                session.learn_healthy(batch.X, batch.times)
+        console.print(f"Learned {session.watcher.n_rows:,} healthy rows of {escape(healthy.place)}.")
+    elif asked.healthy_until is None:
+        console.print("No rows are known to be healthy: what is usual is learned from the start, and faults held back.")
+
+
+def _moment(text: str, how: TimeFormat | None) -> float:
+    """A time that a person gave, as seconds since 1970; without a zone it is one of the stream's clock."""
+    if how is None:
+        raise InputError("--healthy-until needs the times of the rows. Name their column with --time.")
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        found = find_format([text])
+        if found is None:
+            raise InputError(f"--healthy-until {text!r}: write a time as 2026-11-05T12:00.") from None
+        return found.seconds(text)
+    if moment.tzinfo is None and how.zone:
+        moment = datetime.datetime.fromisoformat(moment.isoformat() + how.zone)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _messengers(asked: WatchOptions, say: Any) -> list[Messenger]:
+    tellers: list[Any] = []
+    if asked.webhook:
+        tellers.append(Webhook(asked.webhook, asked.token))
+    if asked.program:
+        tellers.append(Command(asked.program))
+    return [Messenger(teller, say) for teller in tellers]
+
+
+def show_news(episode: Episode, console: Console) -> None:
+    """One line for what is new about an episode."""
+    state = {"open": episode.severity, "over": "over", "accepted": "now normal"}[episode.status]
+    colour = _COLOURS[episode.severity] if episode.is_open else "green"
+    line = f"{episode.number:>4}  [{colour}]{state:<10}[/]  {escape(episode.sentence)}"
+    console.print(line, soft_wrap=True)
+
+
+def _finish(asked: WatchOptions, session: WatchSession, source: Source, console: Console, *, stopped: bool) -> None:
+    watcher = session.watcher
+    if stopped:
+        console.print(f"[yellow]Stopped after {watcher.n_rows:,} rows.[/]")
+    if watcher.n_rows == 0:
+        raise click.ClickException(f"{source.place} has no row that can be watched.")
+    episodes = stored_episodes(session.store, session.name)
+    alarms = sum(episode.severity == ALARM for episode in episodes)
+    lasting = sum(episode.is_open for episode in episodes)
+    console.print(f"\n{watcher.n_rows:,} rows: {len(episodes)} episodes, {alarms} of them alarms; {lasting} last.")
+    if asked.report is not None:
+        from everlearn.reporting.watch_report import write_watch_report
+
+        write_watch_report(asked.report, session.store, session.name, place=source.place, columns=watcher.columns,
+                           time_format=watcher.time_format)  # fmt: skip
+        console.print(f"The report is in [bold]{escape(asked.report)}[/].")
+    _suggest(asked, episodes, console)
+
+
+def _suggest(asked: WatchOptions, episodes: list[Episode], console: Console) -> None:
+    lines = []
+    if asked.report is None:
+        lines.append("add [bold]--report pump.html[/] for a report of one page")
+    if asked.state is None:
+        lines.append("add [bold]--state run.db[/] to go on later, to mark episodes, and for the page")
+    else:
+        state = shlex.quote(asked.state)
+        lines.append(f"[bold]{escape(f'everlearn serve --state {state}')}[/] for the page on the wall")
+        if episodes:
+            mark = f"everlearn mark {episodes[-1].number} --normal --state {state}"
+            lines.append(f"[bold]{escape(mark)}[/] if that was no fault")
+    if lines:
+        console.print("\nTo try next:")
+        for line in lines:
+            console.print(f"  {line}", soft_wrap=True)

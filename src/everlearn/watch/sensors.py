@@ -1,0 +1,150 @@
+"""What a density does not see: sensors that are frozen or gone, rows that are missing, a sampling rate that changed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.typing import Array
+from everlearn.watch import state as states
+from everlearn.watch.kernels import sensors as kernels
+from everlearn.watch.state import Runs, RunSettings, SensorMarks, SensorState
+
+LEAST_REPEATS = 5
+# A step is a gap when it is this many times the usual one: jitter and single lost rows pass.
+GAP_FACTOR = 10.0
+# The rate has changed when the median of the latest steps differs by this factor.
+RATE_FACTOR = 1.5
+STEPS_KEPT = 31
+FIRST_STEPS = 10
+MOST_GAPS = 3  # long steps one after the other that are gaps
+
+
+class SensorChecks:
+    """Frozen and missing values of each column, by how long runs of them usually last.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of columns.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows seen.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self.n_rows = 0
+        self._state = states.init(n_columns)
+
+    def check(self, X: Array, rate: float, *, learns: bool = True) -> SensorMarks:
+        """Take the next rows; returns which values belong to an unusually long run.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, D)
+            Rows, NaN where a value was not observed.
+        rate : float
+            Share of rows that may raise a false alarm.
+        learns : bool, default=True
+            Whether rows that are usual are counted.
+        """
+        marks = SensorMarks(*(np.zeros(X.shape, kind) for kind in (np.bool_, np.bool_, np.int64)))
+        settings = RunSettings(-math.log(rate), float(LEAST_REPEATS), learns)
+        kernels.check_rows(np.ascontiguousarray(X), self._state, self.n_rows, settings, marks)
+        self.n_rows += len(X)
+        return marks
+
+    def forgive(self, column: int) -> None:
+        """Take the run of a column that lasts now as usual."""
+        for runs in (self._state.repeats, self._state.gaps):
+            runs.longest[column] = max(runs.longest[column], runs.length[column])
+            runs.unusual[column] = False
+
+    def memory(self) -> dict[str, Any]:
+        """All that is remembered, as JSON values."""
+        runs = [[field.tolist() for field in part] for part in (self._state.repeats, self._state.gaps)]
+        return {"rows": self.n_rows, "runs": runs, "last": [None if x != x else x for x in self._state.last.tolist()]}
+
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave; raises TypeError, ValueError or KeyError for anything else."""
+        D = len(self._state.last)
+        repeats, gaps = (_restored_runs(part, D) for part in memory["runs"])
+        last = np.array([math.nan if x is None else float(x) for x in memory["last"]]).reshape(D)
+        self._state, self.n_rows = SensorState(repeats, gaps, last), int(memory["rows"])
+
+
+def _restored_runs(fields: Any, n_columns: int) -> Runs:
+    empty = states.no_runs(n_columns)
+    return Runs(*(np.array(f, like.dtype).reshape(like.shape) for f, like in zip(fields, empty, strict=True)))
+
+
+class Step(NamedTuple):
+    """What the time of one row says about the pace of the stream."""
+
+    missing: bool
+    """Whether rows are missing before it."""
+    off_pace: bool
+    """Whether the sampling rate is another one than usual."""
+
+
+class PaceCheck:
+    """The seconds between rows: gaps, and a sampling rate that changed.
+
+    Attributes
+    ----------
+    interval : float
+        Usual seconds from a row to the next; NaN while unknown.
+    last : float
+        Time of the latest row, in seconds since 1970; NaN before the first.
+    """
+
+    def __init__(self) -> None:
+        self.interval = self.last = math.nan
+        self._n_missed = 0
+        self._steps: deque[float] = deque(maxlen=STEPS_KEPT)
+
+    @property
+    def present(self) -> float:
+        """Seconds from a row to the next by the latest steps."""
+        return statistics.median(self._steps) if self._steps else math.nan
+
+    def step(self, time: float) -> Step:
+        """Take the time of the next row; NaN for a row without one."""
+        if math.isnan(time):
+            return Step(False, False)
+        step, self.last = time - self.last, time
+        if math.isnan(step) or step <= 0:
+            return Step(False, False)  # the first row, rows of one moment, or a clock that was set back
+        self._n_missed = self._n_missed + 1 if step > GAP_FACTOR * self.interval else 0
+        # Long steps one after the other are not gaps: rows come at another pace now.
+        if 0 < self._n_missed <= MOST_GAPS:
+            return Step(True, False)
+        self._steps.append(step)
+        if math.isnan(self.interval):
+            if len(self._steps) >= FIRST_STEPS:
+                self.interval = self.present
+            return Step(False, False)
+        # A change must fill more than half of the window before the median follows it.
+        full = len(self._steps) == STEPS_KEPT
+        ratio = self.present / self.interval if full else 1.0
+        return Step(False, not 1 / RATE_FACTOR < ratio < RATE_FACTOR)
+
+    def accept(self) -> None:
+        """Take the present pace as the usual one."""
+        self.interval = self.present
+
+    def memory(self) -> list[float | None]:
+        """All that is remembered, as JSON values."""
+        return [None if x != x else x for x in (self._n_missed, self.interval, self.last, *self._steps)]
+
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave; raises TypeError or ValueError for anything else."""
+        n_missed, self.interval, self.last, *steps = (math.nan if x is None else float(x) for x in memory)
+        self._n_missed = int(n_missed)
+        self._steps.extend(steps)

@@ -1,0 +1,284 @@
+"""A watcher that keeps its state in a store: what `watch` runs, and what page, report and `mark` read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.anomaly.estimator import AnomalyDetector
+from everlearn.errors import InputError, StateFileError
+from everlearn.streams.sources.times import TimeFormat, restored_format
+from everlearn.streams.store.memory import MemoryStore
+from everlearn.streams.store.records import NAN, BadRow, Event, Interval, now
+from everlearn.streams.store.store import Store
+from everlearn.typing import Array
+from everlearn.watch.episodes import Episode
+from everlearn.watch.traces import TracePoint, TraceRecorder
+from everlearn.watch.watcher import Watcher
+
+EPISODE, MARK, TRACE = "episode", "mark", "trace"
+"""Kinds of events in the store."""
+VERDICTS = ("normal", "fault", "seen")
+_BAD_ROWS_KEPT = 1000
+_MOST_EPISODES = 10_000
+
+
+class WatchResult(NamedTuple):
+    """What came of a batch."""
+
+    first_row: int
+    episodes: list[Episode]
+    """News: episodes that began, became worse, or ended."""
+
+
+class WatchSession:
+    """Watches batches and commits, in one transaction, all that happened since the latest commit.
+
+    If the store holds a watcher of this name, the session goes on with it.
+
+    Parameters
+    ----------
+    watcher : Watcher
+        The watcher, as it begins.
+    store : Store or MemoryStore, optional
+        Where its state is kept; by default in memory.
+    name : str, default="model"
+        Its name in the store.
+    healthy_until : float, optional
+        Rows before this time, in seconds since 1970, are known to be healthy.
+
+    Attributes
+    ----------
+    watcher : Watcher
+        The watcher.
+    position : dict or None
+        Where the source stood at the latest commit.
+    resumed : bool
+        Whether the state came from the store.
+    """
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        *,
+        store: Store | MemoryStore | None = None,
+        name: str = "model",
+        healthy_until: float | None = None,
+    ) -> None:
+        self.watcher, self.name = watcher, name
+        self.store = MemoryStore() if store is None else store
+        self.healthy_until = healthy_until
+        entry = self.store.entry(name)
+        self.resumed = entry is not None
+        self.version = 0 if entry is None else entry.version
+        self.position = self.store.position(name)
+        self._told: dict[int, tuple[str, str, str]] = {}
+        self._traces = TraceRecorder(len(watcher.columns))
+        self._latest_mark = 0
+        if entry is not None and isinstance(self.store, Store):
+            self._restore(self.store.load(name), self.store.memory(name))
+        self._clear()
+
+    @property
+    def model(self) -> Any:
+        """The detector."""
+        return self.watcher.detector
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def learn_healthy(self, X: Array, times: Array | None = None) -> None:
+        """Learn rows of a file that is known to be healthy; they are no part of the stream that is watched."""
+        self.watcher.learn(X, times)
+
+    def learn(self, X: Array, y: Any = None, times: Array | None = None) -> WatchResult:
+        """Take the next rows of the stream; what happened is committed later."""
+        first = self.watcher.n_rows
+        n_healthy = 0
+        if self.healthy_until is not None and times is not None:
+            later = np.flatnonzero(times >= self.healthy_until)
+            n_healthy = int(later[0]) if len(later) else len(X)
+        found = self._take_marks()
+        if n_healthy:
+            self.watcher.learn(X[:n_healthy], None if times is None else times[:n_healthy])
+        if n_healthy < len(X):
+            found += self.watcher.watch(X[n_healthy:], None if times is None else times[n_healthy:])
+        if self.model._is_started() and not hasattr(self.model, "feature_names_in_"):
+            self.model.feature_names_in_ = np.array(self.watcher.columns, dtype=object)
+        self._record_traces(first, X, times)
+        self._n_rows += len(X)
+        return WatchResult(first, self._news(found))
+
+    def _news(self, episodes: list[Episode]) -> list[Episode]:
+        """Episodes of which something is new to tell; all are kept for the store."""
+        news = []
+        for episode in episodes:
+            self._episodes[episode.number] = episode
+            state = (episode.status, episode.severity, episode.kind)
+            if self._told.get(episode.number) != state:
+                self._told[episode.number] = state
+                news.append(episode)
+            if not episode.is_open:
+                self._told.pop(episode.number, None)
+        return news
+
+    def _record_traces(self, first: int, X: Array, times: Array | None) -> None:
+        """Gather the rows into points; each point is closed by the first row behind it."""
+        cells = self._traces.cells(first, times, len(X))
+        cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(X)]
+        for start, end in itertools.pairwise(cuts):
+            if start == end:
+                continue
+            if self._traces.cell is not None and self._traces.cell != int(cells[start]):
+                self._close_trace()
+            self._traces.cell = int(cells[start])
+            self._traces.add(X[start:end])
+            self._last = (first + end - 1, math.nan if times is None else float(times[end - 1]))
+
+    def _close_trace(self) -> None:
+        row, moment = self._last
+        point = self._traces.close(row, moment, *self.watcher.expected)
+        self._events.append(Event(row, TRACE, NAN, point.record(), now(), moment))
+
+    def _take_marks(self) -> list[Episode]:
+        """Take what people said of episodes since the last call."""
+        # A look at the store each second is enough: people mark, not programs.
+        if not isinstance(self.store, Store) or time.monotonic() - self._looked < 1.0:
+            return []
+        self._looked = time.monotonic()
+        found: list[Episode] = []
+        for event in self.store.events(self.name, after=self._latest_mark, kinds=[MARK]):
+            self._latest_mark = event.id
+            number, verdict = event.details.get("number"), event.details.get("verdict")
+            episode = next((e for e in stored_episodes(self.store, self.name) if e.number == number), None)
+            if episode is not None and verdict in VERDICTS:
+                found += self.watcher.mark(episode, str(verdict))
+        return found
+
+    # -- what the runner calls --------------------------------------------------------------------
+
+    def leave_out(self, bad_rows: Any) -> None:
+        """Take note of rows that cannot be read."""
+        self._bad_rows += bad_rows[: max(0, _BAD_ROWS_KEPT - len(self._bad_rows))]
+
+    def note(self, kind: str, **details: Any) -> None:
+        """Take note of something that happened to the program or the source."""
+        self._events.append(Event(self.watcher.n_rows, kind, NAN, details, now()))
+
+    def commit(self, *, position: dict[str, Any] | None = None) -> None:
+        """Write all that happened since the latest commit, or, if that fails, nothing."""
+        episodes = [Event(e.first_row, EPISODE, e.p_value, e.record(), now(), e.begin) for e in self._episodes.values()]
+        seconds = time.monotonic() - self._since
+        intervals = [Interval(self.watcher.n_rows, self._n_rows, now(), seconds)] if self._n_rows else []
+        self.version = self.store.commit(
+            self.name, self.model, self.version, position=position, events=[*self._events, *episodes],
+            intervals=intervals, bad_rows=self._bad_rows, memory=self._memory(),
+        )  # fmt: skip
+        self.position = position if position is not None else self.position
+        self._clear()
+
+    def _clear(self) -> None:
+        self._events: list[Event] = []
+        self._episodes: dict[int, Episode] = {}
+        self._bad_rows: list[BadRow] = []
+        self._n_rows, self._since = 0, time.monotonic()
+        self._looked = getattr(self, "_looked", -math.inf)
+
+    # -- what the store holds ---------------------------------------------------------------------
+
+    def _memory(self) -> dict[str, Any]:
+        how = self.watcher.time_format
+        return {
+            "watch": self.watcher.memory(),
+            "columns": self.watcher.columns,
+            "traces": self._traces.memory(),
+            "told": [[number, *state] for number, state in self._told.items()],
+            "latest_mark": self._latest_mark,
+            "time_format": None if how is None else list(how),
+        }
+
+    def _restore(self, detector: Any, memory: Any) -> None:
+        place = f"{self.name!r} in {self.store.path}"
+        if not isinstance(detector, AnomalyDetector) or "watch" not in (memory or {}):
+            raise InputError(
+                f"{place} is a {type(detector).__name__} that was not made by everlearn watch. Name another file for "
+                "--state, or another --name."
+            )
+        if memory.get("columns") != self.watcher.columns:
+            raise InputError(
+                f"{place} watches the columns {', '.join(map(str, memory.get('columns', [])))[:300]}; the stream has "
+                f"{', '.join(self.watcher.columns)[:300]}. Choose the same with --columns, or another --state."
+            )
+        try:
+            self.watcher.restore(memory["watch"], detector)
+            self._traces.restore(memory["traces"])
+            self._told = {int(number): (str(a), str(b), str(c)) for number, a, b, c in memory["told"]}
+            self._latest_mark = int(memory["latest_mark"])
+        except (StateFileError, TypeError, ValueError, KeyError) as error:
+            raise StateFileError(
+                f"{place}: {error}. The state file was edited or damaged: restore it from a copy, or name another file "
+                "for --state and begin anew."
+            ) from error
+        self._last = (self.watcher.n_rows - 1, math.nan)
+
+
+def stored_episodes(store: Any, name: str, *, limit: int = _MOST_EPISODES) -> list[Episode]:
+    """The latest episodes of a watcher in a store, each as it was last seen, with the marks that people gave them."""
+    found: dict[int, Episode] = {}
+    for event in store.latest_events(name, kinds=[EPISODE, MARK], limit=limit):
+        if event.kind == EPISODE:
+            episode = Episode.of(event.details)
+            mark = found[episode.number].mark if episode.number in found else ""
+            found[episode.number] = episode._replace(mark=mark)
+        elif event.details.get("number") in found:
+            number = event.details["number"]
+            found[number] = found[number]._replace(mark=str(event.details.get("verdict", "")))
+    return sorted(found.values(), key=lambda episode: episode.number)
+
+
+def stored_traces(store: Any, name: str, *, limit: int = 100_000) -> list[TracePoint]:
+    """The latest points of the sensors' traces in a store, oldest first."""
+    events = store.latest_events(name, kinds=[TRACE], limit=limit)
+    return [TracePoint.of(event.row, event.stream_time, event.details) for event in events]
+
+
+def watched_columns(store: Any, name: str) -> tuple[list[str], TimeFormat | None] | None:
+    """Names of the sensors and the format of the times of a watcher in a store; None if it is no watcher."""
+    memory = store.memory(name) or {}
+    if "watch" not in memory or not isinstance(memory.get("columns"), list):
+        return None
+    return [str(column) for column in memory["columns"]], restored_format(memory.get("time_format"))
+
+
+def mark_episode(store: Store, name: str, number: int, verdict: str) -> Episode:
+    """Keep what a person says of an episode, for the watcher that runs or will run.
+
+    Parameters
+    ----------
+    store : Store
+        The state file.
+    name : str
+        Name of the watcher in it.
+    number : int
+        Number of the episode.
+    verdict : {"normal", "fault", "seen"}
+        What it was.
+
+    Returns
+    -------
+    Episode
+        The episode with its mark.
+    """
+    if verdict not in VERDICTS:
+        raise InputError(f"An episode is marked as one of {', '.join(VERDICTS)}; got {verdict!r}.")
+    episodes = stored_episodes(store, name)
+    episode = next((episode for episode in episodes if episode.number == number), None)
+    if episode is None:
+        known = ", ".join(str(episode.number) for episode in episodes[-20:]) or "none yet"
+        raise InputError(f"{store.path} holds no episode {number} of {name!r}. The latest are: {known}.")
+    details = {"number": number, "verdict": verdict}
+    store.note(name, [Event(episode.first_row, MARK, NAN, details, now(), episode.begin)])
+    return episode._replace(mark=verdict)

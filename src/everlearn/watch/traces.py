@@ -1,0 +1,130 @@
+"""Traces of the sensors for page and report: mean and extremes of short stretches of time, and what was expected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.typing import Array
+
+GRAIN_SECONDS = 20.0
+GRAIN_ROWS = 20  # where there are no times
+_FIELDS = ("mean", "least", "most", "low", "high")
+
+
+class TracePoint(NamedTuple):
+    """The sensors over one stretch of time; each array has one number a sensor, NaN for none."""
+
+    row: int
+    """Its last row."""
+    time: float
+    """Seconds since 1970 of its last row; NaN for a stream without times."""
+    mean: Array
+    least: Array
+    most: Array
+    low: Array
+    """Where 90 % of the values are expected given the other sensors, at its last row."""
+    high: Array
+
+    def record(self) -> dict[str, Any]:
+        """The arrays as JSON values of five digits: a picture needs no more."""
+        return {name: [_short(x) for x in getattr(self, name).tolist()] for name in _FIELDS}
+
+    @classmethod
+    def of(cls, row: int, time: float, record: Any) -> TracePoint:
+        """The point of a record."""
+        arrays = [np.array([math.nan if x is None else float(x) for x in record[name]]) for name in _FIELDS]
+        return cls(row, time, *arrays)
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+class TraceRecorder:
+    """Gathers rows into points of a fixed grain, whatever the batches were.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of sensors.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self._n_columns = n_columns
+        self._clear()
+        self._cell: int | None = None
+
+    def _clear(self) -> None:
+        D = self._n_columns
+        self._count, self._sum = np.zeros(D), np.zeros(D)
+        self._least, self._most = np.full(D, np.inf), np.full(D, -np.inf)
+
+    def cells(self, row: int, times: Array | None, n: int) -> Any:
+        """Numbers of the stretches of time in which rows lie."""
+        if times is None or np.isnan(times).all():
+            return (row + np.arange(n)) // GRAIN_ROWS
+        # A row without a time lies where the row before it does.
+        known = np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times))
+        return np.where(np.isfinite(known), known // GRAIN_SECONDS, 0).astype(np.int64)
+
+    def add(self, X: Array) -> None:
+        """Take rows of one stretch of time."""
+        seen = ~np.isnan(X)
+        self._count += seen.sum(axis=0)
+        self._sum += np.where(seen, X, 0.0).sum(axis=0)
+        self._least = np.minimum(self._least, np.where(seen, X, np.inf).min(axis=0))
+        self._most = np.maximum(self._most, np.where(seen, X, -np.inf).max(axis=0))
+
+    def close(self, row: int, time: float, low: Array, high: Array) -> TracePoint:
+        """The point of the rows since the latest one."""
+        some = self._count > 0
+        mean = np.where(some, self._sum / np.maximum(self._count, 1), np.nan)
+        least, most = (np.where(some, x, np.nan) for x in (self._least, self._most))
+        self._clear()
+        return TracePoint(row, time, mean, least, most, low, high)
+
+    @property
+    def cell(self) -> int | None:
+        """The stretch of time that is being gathered."""
+        return self._cell
+
+    @cell.setter
+    def cell(self, number: int | None) -> None:
+        self._cell = number
+
+    def memory(self) -> list[Any]:
+        """All that is gathered, as JSON values."""
+        arrays = (self._count, self._sum, self._least, self._most)
+        return [self._cell, *([x if math.isfinite(x) else None for x in a.tolist()] for a in arrays)]
+
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave."""
+        cell, *arrays = memory
+        self._cell = None if cell is None else int(cell)
+        fill = (0.0, 0.0, math.inf, -math.inf)
+        found = [np.array([f if x is None else float(x) for x in a]) for a, f in zip(arrays, fill, strict=True)]
+        self._count, self._sum, self._least, self._most = (a.reshape(self._n_columns) for a in found)
+
+
+def thinned(points: Sequence[TracePoint], limit: int) -> list[TracePoint]:
+    """At most `limit` points: neighbours are joined, and extremes stay extremes."""
+    if len(points) <= limit:
+        return list(points)
+    bins = np.array_split(np.arange(len(points)), limit)
+    return [_joined([points[i] for i in some]) for some in bins]
+
+
+def _joined(points: Sequence[TracePoint]) -> TracePoint:
+    def over(name: str, rule: Any) -> Array:
+        values = np.array([getattr(point, name) for point in points])
+        empty = np.isnan(values).all(axis=0)
+        found = rule(np.where(empty, 0.0, values), axis=0)
+        return np.where(empty, np.nan, found)
+
+    rules = (np.nanmean, np.nanmin, np.nanmax, np.nanmean, np.nanmean)
+    arrays = [over(name, rule) for name, rule in zip(_FIELDS, rules, strict=True)]
+    return TracePoint(points[-1].row, points[-1].time, *arrays)

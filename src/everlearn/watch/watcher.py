@@ -1,0 +1,698 @@
+"""Watcher: rows and their times in, episodes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from everlearn.anomaly.estimator import AnomalyDetector
+from everlearn.errors import InputError
+from everlearn.streams.sources.times import TimeFormat
+from everlearn.typing import Array
+from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, Blame, Episode
+from everlearn.watch.rates import parse_rate
+from everlearn.watch.sensors import FIRST_STEPS, PaceCheck, SensorChecks
+from everlearn.watch.sentences import sentence
+from everlearn.watch.state import SensorMarks
+
+CHUNK = 32  # rows between two explanations: each takes as long as several rows
+QUIET_SECONDS = 300.0  # without an alarm, after which an episode is over
+QUIET_ROWS = 10
+# Rows of an open episode may be ten times as probable as those that begin one: it does not flicker.
+HYSTERESIS = 10.0
+WARM_UP_ROWS = 600
+# The detector keeps the rows of an episode until they are accepted or over: at most so many.
+MOST_HELD = 50_000
+# An alarm, not only something to look at: p-values a thousand times below the rate that was asked for, several times.
+ALARM_FACTOR, ALARM_ROWS = 1e-3, 5
+CONFIRMED_ROWS = 3
+MOST_BLAMED = 4
+MOST_MARKS = 200
+# A drift: after twenty minutes one sensor alone departs steadily (correlation with time) and ever farther; it is over
+# when the value is off by no more than three usual errors.
+DRIFT_SECONDS, LEAST_COURSE, MOST_COURSE = 1200.0, 8, 64
+ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK = 0.8, 0.7, 1.3, 3.0
+PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
+# Errors of expectations: how many are remembered, from how many on they count, and how many usual ones an episode must
+# be off by (the largest of a slow sensor's errors in half a day is about three and a half).
+ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 20, 5.0
+NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
+SAME_ROWS = 10  # between the beginnings of what is one episode
+
+
+class Row(NamedTuple):
+    """Place of a row in the stream."""
+
+    number: int
+    time: float
+
+
+class Verdict(NamedTuple):
+    """What a person said of an episode: its first sensor, and how far that was from what was expected."""
+
+    number: int
+    sensor: str
+    departure: float
+    """In the unit of the sensor; negative below, 0 where the value itself was expected."""
+
+    def holds(self, blame: Blame) -> bool:
+        """Whether a sensor departs as the marked one did: on the same side, and not much farther."""
+        return blame.sensor == self.sensor and 0.0 <= departure(blame) / (self.departure or 1e-300) <= 1.25
+
+
+def departure(blame: Blame) -> float:
+    """How far a value lies outside of where it was expected; 0 inside, or where nothing is known."""
+    if blame.value > blame.high:
+        return blame.value - blame.high
+    return blame.value - blame.low if blame.value < blame.low else 0.0
+
+
+class Fault:
+    """An episode of a sensor, or of the pace of the stream, that lasts."""
+
+    def __init__(self, kind: str, columns: list[int], episode: Episode) -> None:
+        self.kind, self.columns, self.episode = kind, columns, episode
+
+
+class Expectation:
+    """What is expected of each sensor from the others, asked now and then, and how wrong that usually is.
+
+    A mixture of rows that resemble their neighbours in time is surer of itself than it should be: twelve hours of a
+    slow temperature are a few dozen independent values. The errors over time tell how wide expectations really are.
+
+    Attributes
+    ----------
+    low, high : ndarray of shape (D,)
+        The latest answer: where 90 % of the values of each sensor lie given the others.
+    """
+
+    def __init__(self, n_columns: int) -> None:
+        self.low, self.high = (np.full(n_columns, np.nan) for _ in range(2))
+        self._squares, self._n = np.zeros(n_columns), np.zeros(n_columns)
+
+    def take(self, explanation: Any, *, learns: bool) -> None:
+        """Take the explanation of one row, whose errors are usual ones if `learns`."""
+        self.low, self.high = explanation.low[0], explanation.high[0]
+        error = explanation.values[0] - 0.5 * (self.low + self.high)
+        some = np.isfinite(error)
+        if not learns or not some.any():
+            return
+        # One strange value counts no more than four usual errors.
+        square = np.where(self._n > 0, np.minimum(error**2, 16.0 * self._squares), error**2)
+        self._n[some] += 1
+        rate = 1.0 / np.minimum(self._n, ERRORS_KEPT)
+        self._squares[some] += (rate * (square - self._squares))[some]
+
+    def sizes(self, explanation: Any) -> Array:
+        """How far the values of an explained row are from what was expected, in usual errors."""
+        error = np.abs(explanation.values[0] - 0.5 * (explanation.low[0] + explanation.high[0]))
+        half = 0.5 * (explanation.high[0] - explanation.low[0]) / NORMAL_90
+        usual = np.maximum(np.sqrt(self._squares), half)
+        return np.where((self._n >= LEAST_ERRORS) & (usual > 0), error / np.maximum(usual, 1e-300), 0.0)
+
+    def memory(self) -> list[Any]:
+        """All of it as JSON values."""
+        return [[_json(x) for x in values.tolist()] for values in (self.low, self.high, self._squares, self._n)]
+
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave."""
+        self.low, self.high, self._squares, self._n = (_array(values).reshape(self.low.shape) for values in memory)
+
+
+class Unusual:
+    """The episode of unusual rows that lasts, with the evidence about its sensors.
+
+    Attributes
+    ----------
+    episode : Episode
+        What is known so far.
+    blame : ndarray of shape (D,)
+        Sum over the explained rows of each column's blame, relative to the largest.
+    worst : float
+        Score of the row that stood out most.
+    values, low, high : ndarray of shape (D,)
+        What its columns were, and where they were expected.
+    sizes : ndarray of shape (D,)
+        How far each column was from what was expected at most, in usual errors.
+    course : list of (row, departures)
+        How far each column was from what was expected, in widths of the interval; every second point is dropped when
+        there are too many.
+    """
+
+    def __init__(self, episode: Episode, n_columns: int) -> None:
+        self.episode = episode
+        self.blame = np.zeros(n_columns)
+        self.worst = 0.0
+        self.values, self.low, self.high = (np.full(n_columns, np.nan) for _ in range(3))
+        self.course: list[tuple[int, list[float]]] = []
+        self.sizes = np.zeros(n_columns)
+
+    def take(self, explanation: Any, row: int, score: float, sizes: Array) -> None:
+        """Add the explanation of one row, and how far off its columns were in usual errors."""
+        blame = explanation.blame[0]
+        self.sizes = np.fmax(self.sizes, sizes)
+        self.blame += blame / max(float(blame.max()), 1e-12)
+        if score <= self.worst:
+            self.worst = score
+            self.values, self.low, self.high = explanation.values[0], explanation.low[0], explanation.high[0]
+        self.course.append((row, departures(explanation).tolist()))
+        if len(self.course) > MOST_COURSE:
+            del self.course[1::2]
+
+    def drifting(self) -> int | None:
+        """The column that departs from what is expected of it slowly and steadily, alone; None if there is none."""
+        order = np.argsort(-self.blame, kind="stable")
+        if len(self.course) < LEAST_COURSE or self.blame[order[1]] > ALONE * self.blame[order[0]]:
+            return None
+        column = int(order[0])
+        rows = np.array([row for row, _ in self.course], dtype=np.float64)
+        away = np.array([found[column] for _, found in self.course])
+        known = np.isfinite(away)
+        if known.sum() < LEAST_COURSE:
+            return None
+        rows, away = rows[known], away[known]
+        third = len(away) // 3
+        grows = abs(np.median(away[-third:])) > DRIFT_GROWTH * abs(np.median(away[:third]))
+        steady = abs(float(np.corrcoef(rows, away)[0, 1])) > STEADY if np.ptp(away) > 0 else False
+        return column if grows and steady else None
+
+    def sensors(self, columns: Sequence[str]) -> tuple[Blame, ...]:
+        """The columns to blame, the first first."""
+        total = max(float(self.blame.sum()), 1e-12)
+        order = np.argsort(-self.blame, kind="stable")[:MOST_BLAMED]
+        return tuple(
+            Blame(columns[j], float(self.blame[j] / total), *(float(x[j]) for x in (self.values, self.low, self.high)))
+            for j in order
+        )
+
+    def _arrays(self) -> tuple[Array, ...]:
+        return self.blame, self.values, self.low, self.high, self.sizes
+
+    def memory(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        arrays = [[None if x != x else x for x in a.tolist()] for a in self._arrays()]
+        course = [[row, [_json(x) for x in away]] for row, away in self.course]
+        return {"episode": self.episode.record(), "worst": self.worst, "arrays": arrays, "course": course}
+
+    @classmethod
+    def of(cls, memory: Any, n_columns: int) -> Unusual:
+        """What `memory` gave."""
+        found = cls(Episode.of(memory["episode"]), n_columns)
+        arrays = [np.array([math.nan if x is None else float(x) for x in a]) for a in memory["arrays"]]
+        found.blame, found.values, found.low, found.high, found.sizes = (a.reshape(n_columns) for a in arrays)
+        found.worst = float(memory["worst"])
+        found.course = [
+            (int(row), [math.nan if x is None else float(x) for x in away]) for row, away in memory["course"]
+        ]
+        return found
+
+
+class Watcher:
+    """Watches a stream of rows and tells what happened, in episodes.
+
+    Unusual rows are found by an `AnomalyDetector` that learns usual rows only; sensors that are frozen or gone, missing
+    rows and a changed sampling rate are found by checks of their own. The values of a faulty sensor are kept from the
+    detector, which goes on with the other sensors.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names of the sensors.
+    false_alarms : str, default="1/day"
+        False alarms that may be raised, such as "1/day", "2/week" or "1/10000rows".
+    accept_after : float, default=3600.0
+        Seconds (rows, where there are no times) after which what lasts is accepted as a new normal.
+    time_format : TimeFormat, optional
+        How the times of the stream are shown.
+    random_state : int, default=0
+        Seed of the detector.
+
+    Attributes
+    ----------
+    detector : AnomalyDetector
+        The detector.
+    started : bool
+        Whether the pace of the stream is known, which the detector waits for.
+    n_rows : int
+        Rows seen.
+    interval : float or None
+        Usual seconds from a row to the next; None for a stream without times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from everlearn.watch.watcher import Watcher
+    >>> rng = np.random.default_rng(0)
+    >>> load = rng.normal(50, 5, 4000)
+    >>> X = np.column_stack([load, load / 2 + rng.normal(0, 1, 4000)])
+    >>> X[3000:3100, 1] += 15.0
+    >>> watcher = Watcher(["load", "heat"], false_alarms="1/day")
+    >>> episodes = watcher.watch(X, times=np.arange(4000.0))
+    >>> [(episode.kind, episode.first_row, episode.blamed[0]) for episode in episodes]
+    [('unusual', 3000, 'heat')]
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        false_alarms: str = "1/day",
+        accept_after: float = 3600.0,
+        time_format: TimeFormat | None = None,
+        random_state: int = 0,
+    ) -> None:
+        if not accept_after > 0:
+            raise InputError(f"accept_after must be a number of seconds above 0; got {accept_after!r}.")
+        self.columns = list(columns)
+        self.false_alarms = parse_rate(false_alarms)
+        self.accept_after = float(accept_after)
+        self.time_format = time_format
+        self.random_state = random_state
+        self.detector = AnomalyDetector()
+        self.started = False
+        self.interval: float | None = None
+        self.n_rows = self.n_episodes = 0
+        self._sensors = SensorChecks(len(self.columns))
+        self._pace = PaceCheck()
+        self._waiting: list[tuple[Array, Array | None]] = []  # rows before the pace is known
+        self._unusual: Unusual | None = None
+        self._faults: list[Fault] = []
+        self._expectation = Expectation(len(self.columns))
+        self._disturbed = -(1 << 62)  # row at which a sensor's fault began or ended
+        self._normal: list[Verdict] = []  # marked as normal by a person
+        self._fault: list[Verdict] = []  # marked as a fault
+        self._changed: dict[int, Episode] = {}  # episodes that began, changed or ended in this call
+
+    # -- rows in ----------------------------------------------------------------------------------
+
+    def learn(self, X: Array, times: Array | None = None) -> None:
+        """Learn rows that are known to be healthy: all of them, without alarms.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, D)
+            Rows, NaN where a value was not observed.
+        times : ndarray of shape (n,), optional
+            Seconds since 1970 of each row.
+        """
+        for rows, moments in self._ready(X, times):
+            for moment in [] if moments is None else moments.tolist():
+                self._pace.step(moment)
+            for start in range(0, len(rows), CHUNK):
+                part = rows[start : start + CHUNK]
+                self._sensors.check(part, self._rate)
+                self._advance(part, "always")
+                self._probe(part, learns=True)
+
+    def watch(self, X: Array, times: Array | None = None) -> list[Episode]:
+        """Take the next rows; returns the episodes that began, changed or ended, each as it is now.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, D)
+            Rows, NaN where a value was not observed.
+        times : ndarray of shape (n,), optional
+            Seconds since 1970 of each row.
+        """
+        self._changed = {}
+        for rows, moments in self._ready(X, times):
+            for start in range(0, len(rows), CHUNK):
+                part = slice(start, start + CHUNK)
+                self._watch_chunk(rows[part], None if moments is None else moments[part])
+        return [self._told(episode) for episode in self._changed.values()]
+
+    @property
+    def expected(self) -> tuple[Array, Array]:
+        """Where 90 % of the values of each sensor are expected given the others, of late; NaN while unknown."""
+        return self._expectation.low, self._expectation.high
+
+    def _ready(self, X: Array, times: Array | None) -> list[tuple[Array, Array | None]]:
+        """Rows that can be taken: those that waited for the pace of the stream to be known, and the new ones."""
+        if self.started:
+            return [(X, times)]
+        self._waiting.append((X, times))
+        known = np.concatenate([moments for _, moments in self._waiting if moments is not None] or [np.empty(0)])
+        steps = np.diff(known[~np.isnan(known)])
+        steps = steps[steps > 0]
+        if times is not None and len(steps) < FIRST_STEPS:
+            return []
+        self._start(float(np.median(steps[:100])) if len(steps) else None)
+        ready, self._waiting = self._waiting, []
+        return ready
+
+    def _start(self, interval: float | None) -> None:
+        self.interval, self.started = interval, True
+        self._rate = self.false_alarms.per_row(interval)
+        self._quiet = QUIET_ROWS if interval is None else max(QUIET_ROWS, math.ceil(QUIET_SECONDS / interval))
+        patience = self._accept_rows = math.ceil(self.accept_after / (interval or 1.0)) + 1
+        self._probe_rows = max(1, round(PROBE_SECONDS / (interval or 1.0)))
+        self._drift_rows = math.ceil(DRIFT_SECONDS / (interval or 1.0))
+        self.detector = AnomalyDetector(
+            min(self._rate, 1e-3), patience=min(patience, MOST_HELD), random_state=self.random_state
+        )
+
+    def _advance(self, X: Array, learning: str) -> Array:
+        """Scores of rows, which the detector learns by a rule."""
+        self.detector.learning = learning
+        return self.detector.prequential(X)
+
+    def _probe(self, X: Array, *, learns: bool) -> None:
+        """Count rows, and ask now and then what is expected of each sensor."""
+        before, self.n_rows = self.n_rows, self.n_rows + len(X)
+        if self.n_rows >= WARM_UP_ROWS and self.n_rows // self._probe_rows > before // self._probe_rows:
+            self._expectation.take(self.detector.explain(X[-1:]), learns=learns)
+
+    # -- one chunk --------------------------------------------------------------------------------
+
+    def _watch_chunk(self, X: Array, times: Array | None) -> None:
+        rows = [Row(self.n_rows + i, math.nan if times is None else float(times[i])) for i in range(len(X))]
+        self._follow_pace(rows)
+        marks = self._sensors.check(X, self._rate)
+        self._follow_sensors(marks, X, rows)
+        # The detector sees a faulty sensor as a gap: it neither learns its values nor blames others for them.
+        seen = np.where(marks.frozen | marks.gone, np.nan, X)
+        self._follow_drift(seen, rows)
+        seen[:, [j for fault in self._faults if fault.kind == "drift" for j in fault.columns]] = np.nan
+        held = self._n_held
+        scores = self._advance(seen, "guarded")
+        released = self._n_held < held
+        self._probe(seen, learns=self._unusual is None)
+        self._follow_alarms(seen, scores, rows)
+        if released and self._unusual is not None:
+            self._end_unusual(ACCEPTED, rows[-1])
+        elif self._unusual is not None and self.n_rows - self._unusual.episode.last_row > self._quiet:
+            self._end_unusual(OVER, None)
+
+    @property
+    def _n_held(self) -> int:
+        return self.detector.n_held_ if self.n_rows else 0
+
+    def _new_number(self) -> int:
+        self.n_episodes += 1
+        return self.n_episodes
+
+    def _change(self, episode: Episode) -> Episode:
+        self._changed[episode.number] = episode
+        return episode
+
+    # -- unusual rows -----------------------------------------------------------------------------
+
+    def _follow_alarms(self, X: Array, scores: Array, rows: list[Row]) -> None:
+        """Begin an episode at the first alarm, or go on with the one that lasts."""
+        begins = np.flatnonzero(scores < math.log(self._rate))
+        begins = begins[begins + rows[0].number >= WARM_UP_ROWS]
+        if self._unusual is None:
+            if not len(begins) or not self._begin_unusual(X, scores, rows, int(begins[0])):
+                return
+            first = int(begins[0])
+        else:
+            first = 0
+        alarmed = first + np.flatnonzero(scores[first:] < math.log(HYSTERESIS * self._rate))
+        if len(alarmed):
+            self._extend_unusual(X, scores, rows, alarmed)
+
+    def _begin_unusual(self, X: Array, scores: Array, rows: list[Row], i: int) -> bool:
+        """Begin an episode at row i, unless a sensor failed or came back just now, which disturbs the detector."""
+        if rows[i].number - self._disturbed <= self._quiet:
+            return False
+        explanation = self.detector.explain(X[i : i + 1])
+        column = int(np.argmax(explanation.blame[0]))
+        found = Blame(self.columns[column], 1.0, *(float(values[0, column]) for values in explanation_of(explanation)))
+        if any(known.holds(found) for known in self._normal):
+            return False
+        episode = Episode(0, "unusual", rows[i].number, rows[i].number, rows[i].time, rows[i].time)
+        self._unusual = Unusual(episode._replace(n_alarms=0), len(self.columns))
+        self._unusual.take(explanation, rows[i].number, float(scores[i]), self._expectation.sizes(explanation))
+        # From here on the rows that are held back are those of this episode: only they may become a new normal.
+        self.detector.discard_held()
+        return True
+
+    def _extend_unusual(self, X: Array, scores: Array, rows: list[Row], alarmed: Any) -> None:
+        assert self._unusual is not None
+        worst = int(alarmed[np.argmin(scores[alarmed])])
+        explanation = self.detector.explain(X[worst : worst + 1])
+        sizes = self._expectation.sizes(explanation)
+        self._unusual.take(explanation, rows[worst].number, float(scores[worst]), sizes)
+        before, last = self._unusual.episode, rows[int(alarmed[-1])]
+        p, n = min(before.p_value, math.exp(float(scores[worst]))), before.n_alarms + len(alarmed)
+        strong = p < ALARM_FACTOR * self._rate
+        self._unusual.episode = before._replace(
+            last_row=last.number, end=last.time, p_value=p, n_alarms=n,
+            severity=ALARM if (strong and n >= ALARM_ROWS) or self._like_a_fault() else before.severity,
+            sensors=self._unusual.sensors(self.columns),
+        )  # fmt: skip
+        if self._unusual.episode.number or self._is_confirmed(self._unusual):
+            # An episode gets its number when it is told: those that were not confirmed leave no holes.
+            number = self._unusual.episode.number or self._new_number()
+            self._unusual.episode = self._change(self._unusual.episode._replace(number=number))
+        if self._unusual.episode.number and last.number - before.first_row >= self._drift_rows:
+            self._look_for_drift()
+
+    def _like_a_fault(self) -> bool:
+        """Whether the episode looks like one that a person marked as a fault."""
+        assert self._unusual is not None
+        first = self._unusual.sensors(self.columns)[0]
+        away = departure(first)
+        return any(known.sensor == first.sensor and known.departure * away > 0 for known in self._fault)
+
+    def _is_confirmed(self, unusual: Unusual) -> bool:
+        """Whether an episode is told.
+
+        One row alone may be a glitch of the line; two are enough beyond doubt. And a sensor to blame must be off by
+        more than its expectation usually is.
+        """
+        beyond_doubt = unusual.episode.p_value < ALARM_FACTOR * self._rate
+        enough = unusual.episode.n_alarms >= (CONFIRMED_ROWS - 1 if beyond_doubt else CONFIRMED_ROWS)
+        first_two = np.argsort(-unusual.blame, kind="stable")[:2]
+        return enough and bool((unusual.sizes[first_two] > LEAST_SIZE).any())
+
+    def _end_unusual(self, status: str, row: Row | None) -> None:
+        """End the episode of unusual rows; those of a fault that is over will not be learned."""
+        assert self._unusual is not None
+        episode = self._unusual.episode._replace(status=status)
+        if row is not None:
+            episode = episode._replace(last_row=row.number, end=row.time)
+        if episode.number:
+            self._change(episode)
+        self._unusual = None
+        if status == OVER:
+            self.detector.discard_held()
+
+    # -- sensors ----------------------------------------------------------------------------------
+
+    def _follow_sensors(self, marks: SensorMarks, X: Array, rows: list[Row]) -> None:
+        """Begin, extend and end the episodes of sensors that are frozen or gone."""
+        for kind in ("frozen", "gone"):
+            marked = getattr(marks, kind)
+            for j in np.flatnonzero(marked.any(axis=0)).tolist():
+                found = np.flatnonzero(marked[:, j])
+                fault = self._fault_of(kind, j) or self._begin_fault(kind, j, marks, X, rows[found[0]])
+                last = rows[found[-1]]
+                fault.episode = self._change(fault.episode._replace(last_row=last.number, end=last.time))
+            for fault in [fault for fault in self._faults if fault.kind == kind]:
+                fault.columns = [j for j in fault.columns if marked[-1, j]]
+                if not fault.columns:
+                    self._end_fault(fault, rows[-1])
+
+    def _fault_of(self, kind: str, column: int) -> Fault | None:
+        return next((fault for fault in self._faults if fault.kind == kind and column in fault.columns), None)
+
+    def _begin_fault(self, kind: str, column: int, marks: SensorMarks, X: Array, row: Row) -> Fault:
+        """Begin an episode, or add a sensor to one of the same kind that began with it."""
+        i = row.number - self.n_rows
+        first = int(marks.begin[i, column])
+        blame = Blame(self.columns[column], 1.0, float(X[i, column]))
+        for fault in self._faults:
+            if fault.kind == kind and abs(fault.episode.first_row - first) <= SAME_ROWS:
+                fault.columns.append(column)
+                sensors = (*(b for b in fault.episode.sensors if b.sensor != blame.sensor), blame)
+                fault.episode = fault.episode._replace(sensors=sensors)
+                return fault
+        begin = row.time - (row.number - first) * (self.interval or 0.0)
+        # The detector may have been first: a run of equal values is unusual before it is surely frozen.
+        number = 0
+        if self._unusual is not None and self._unusual.episode.first_row >= first - SAME_ROWS:
+            number, self._unusual = self._unusual.episode.number, None
+        number = number or self._new_number()
+        episode = Episode(number, kind, first, row.number, begin, row.time, p_value=0.0, sensors=(blame,))
+        self._faults.append(Fault(kind, [column], episode))
+        self._disturbed = row.number
+        return self._faults[-1]
+
+    def _end_fault(self, fault: Fault, row: Row) -> None:
+        self._faults.remove(fault)
+        self._change(fault.episode._replace(status=OVER))
+        self._disturbed = row.number
+
+    def _look_for_drift(self) -> None:
+        """Turn an episode of one sensor that departs ever farther into one of drift: the sensor is kept out."""
+        assert self._unusual is not None
+        column = self._unusual.drifting()
+        if column is None:
+            return
+        first = next(blame for blame in self._unusual.sensors(self.columns) if blame.sensor == self.columns[column])
+        episode = self._unusual.episode._replace(kind="drift", sensors=(first._replace(share=1.0),))
+        self._faults.append(Fault("drift", [column], self._change(episode)))
+        self._unusual = None
+        self.detector.discard_held()
+
+    def _follow_drift(self, X: Array, rows: list[Row]) -> None:
+        """Go on with sensors that drift: over when they are back, accepted when they have been off for long."""
+        for fault in [fault for fault in self._faults if fault.kind == "drift"]:
+            explanation = self.detector.explain(X[-1:])
+            away = float(self._expectation.sizes(explanation)[fault.columns[0]])
+            episode, last = fault.episode, rows[-1]
+            if away > DRIFT_BACK:
+                j, before = fault.columns[0], episode.sensors[0]
+                now = Blame(before.sensor, 1.0, *(float(values[0, j]) for values in explanation_of(explanation)))
+                fault.episode = episode = self._change(
+                    episode._replace(last_row=last.number, end=last.time, sensors=(now,))
+                )
+            long = last.number - episode.first_row > self._accept_rows
+            if long or last.number - episode.last_row > self._quiet:
+                self._faults.remove(fault)
+                self._change(episode._replace(status=ACCEPTED if long else OVER))
+                self._disturbed = last.number
+
+    # -- pace -------------------------------------------------------------------------------------
+
+    def _follow_pace(self, rows: list[Row]) -> None:
+        """Tell of rows that are missing, and of a sampling rate that changed."""
+        for row in rows:
+            before = self._pace.last
+            step = self._pace.step(row.time)
+            fault = next((fault for fault in self._faults if fault.kind == "sampling"), None)
+            if step.missing:
+                episode = Episode(self._new_number(), "no data", row.number - 1, row.number, before, row.time)
+                self._change(episode._replace(status=OVER, p_value=0.0))
+            elif step.off_pace:
+                self._extend_sampling(fault, row)
+            elif fault is not None:
+                self._faults.remove(fault)
+                self._change(fault.episode._replace(status=OVER))
+
+    def _extend_sampling(self, fault: Fault | None, row: Row) -> None:
+        if fault is None:
+            blame = Blame("sampling", 1.0, self._pace.present, self._pace.interval, self._pace.interval)
+            episode = Episode(self._new_number(), "sampling", row.number, row.number, row.time, row.time, p_value=0.0)
+            fault = Fault("sampling", [], episode._replace(sensors=(blame,)))
+            self._faults.append(fault)
+        fault.episode = self._change(fault.episode._replace(last_row=row.number, end=row.time))
+        if row.time - fault.episode.begin >= self.accept_after:
+            self._pace.accept()
+            self._faults.remove(fault)
+            self._change(fault.episode._replace(status=ACCEPTED))
+
+    def _told(self, episode: Episode) -> Episode:
+        return episode._replace(sentence=sentence(episode, self.time_format))
+
+    # -- feedback ---------------------------------------------------------------------------------
+
+    def mark(self, episode: Episode, verdict: str) -> list[Episode]:
+        """Take what a person said of an episode; returns the episodes that ended by it.
+
+        Parameters
+        ----------
+        episode : Episode
+            The episode, which may be over.
+        verdict : {"normal", "fault", "seen"}
+            "normal" ends an episode that lasts, learns its rows, and does not tell of the like again; "fault" makes the
+            like an alarm at once; "seen" changes nothing here.
+        """
+        self._changed = {}
+        if episode.sensors and verdict in ("normal", "fault"):
+            said = Verdict(episode.number, episode.sensors[0].sensor, departure(episode.sensors[0]))
+            kept = self._normal if verdict == "normal" else self._fault
+            kept[:] = [*(known for known in kept if known.number != said.number), said][-MOST_MARKS:]
+        if verdict == "normal":
+            self._accept(episode.number)
+        return [self._told(found) for found in self._changed.values()]
+
+    def _accept(self, number: int) -> None:
+        """End an episode that lasts and take its rows, or its sensor's run, as usual."""
+        if self._unusual is not None and self._unusual.episode.number == number:
+            self.detector.accept_held()
+            self._end_unusual(ACCEPTED, None)
+        for fault in [fault for fault in self._faults if fault.episode.number == number]:
+            for column in fault.columns:
+                self._sensors.forgive(column)
+            if fault.kind == "sampling":
+                self._pace.accept()
+            self._faults.remove(fault)
+            self._change(fault.episode._replace(status=ACCEPTED))
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, Any]:
+        """All but the detector, as JSON values."""
+        return {
+            "rows": self.n_rows,
+            "episodes": self.n_episodes,
+            "started": self.started,
+            "interval": self.interval,
+            "disturbed": self._disturbed,
+            "sensors": self._sensors.memory(),
+            "expectation": self._expectation.memory(),
+            "pace": self._pace.memory(),
+            "waiting": [[_plain(X), None if times is None else _plain(times)] for X, times in self._waiting],
+            "unusual": None if self._unusual is None else self._unusual.memory(),
+            "faults": [[fault.kind, fault.columns, fault.episode.record()] for fault in self._faults],
+            "marks": [[list(map(_json, known)) for known in kept] for kept in (self._normal, self._fault)],
+        }
+
+    def restore(self, memory: Any, detector: AnomalyDetector) -> None:
+        """Go on from what `memory` gave, with the detector as it was; raises TypeError, ValueError or KeyError.
+
+        Parameters
+        ----------
+        memory : dict
+            What `memory` gave.
+        detector : AnomalyDetector
+            The detector of the same moment.
+        """
+        D = len(self.columns)
+        self.n_rows, self.n_episodes = int(memory["rows"]), int(memory["episodes"])
+        self._sensors.restore(memory["sensors"])
+        self._pace.restore(memory["pace"])
+        self._expectation.restore(memory["expectation"])
+        self._waiting = [
+            (_array(X).reshape(-1, D), None if times is None else _array(times)) for X, times in memory["waiting"]
+        ]
+        if memory["started"]:
+            self._start(None if memory["interval"] is None else float(memory["interval"]))
+            self.detector = detector
+        self._disturbed = int(memory["disturbed"])
+        self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], D)
+        self._faults = [Fault(str(kind), [int(j) for j in js], Episode.of(e)) for kind, js, e in memory["faults"]]
+        self._normal, self._fault = ([_verdict(known) for known in kept] for kept in memory["marks"])
+
+
+def explanation_of(explanation: Any) -> tuple[Array, Array, Array]:
+    """Values of the explained rows, and where they were expected."""
+    return explanation.values, explanation.low, explanation.high
+
+
+def departures(explanation: Any) -> Array:
+    """How far the values of an explained row are from the middle of what was expected, in half widths."""
+    middle, half = 0.5 * (explanation.low[0] + explanation.high[0]), 0.5 * (explanation.high[0] - explanation.low[0])
+    return np.asarray((explanation.values[0] - middle) / np.maximum(half, 1e-300))
+
+
+def _json(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(values: Array) -> Any:
+    return np.where(np.isnan(values), None, values.astype(object)).tolist()
+
+
+def _array(values: Any) -> Array:
+    return np.array(values, dtype=np.float64)  # None becomes NaN
+
+
+def _verdict(known: Any) -> Verdict:
+    number, sensor, away = known
+    return Verdict(int(number), str(sensor), float(away))

@@ -1,0 +1,106 @@
+"""Checks of sensors: frozen, gone, rows missing, another pace."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from everlearn.watch.sensors import PaceCheck, SensorChecks
+
+RATE = 1e-5
+
+
+def noise(n, D=2, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, D))
+
+
+def test_a_frozen_sensor_is_marked_soon_and_only_while_it_lasts():
+    X = noise(1000)
+    X[600:700, 1] = X[600, 1]
+    marks = SensorChecks(2).check(X, RATE)
+    found = np.flatnonzero(marks.frozen[:, 1])
+    assert 600 < found[0] <= 615
+    assert found[-1] == 699
+    assert set(marks.begin[found, 1]) == {601}
+    assert not marks.frozen[:, 0].any()
+    assert not marks.gone.any()
+
+
+def test_a_sensor_that_is_gone_is_marked():
+    X = noise(1000)
+    X[500:550, 0] = np.nan
+    marks = SensorChecks(2).check(X, RATE)
+    found = np.flatnonzero(marks.gone[:, 0])
+    assert 500 <= found[0] <= 515
+    assert found[-1] == 549
+    assert not marks.frozen.any()
+
+
+def test_a_display_of_few_digits_is_not_frozen():
+    X = np.round(np.cumsum(noise(5000, seed=1), axis=0) * 0.05, 0)
+    assert SensorChecks(2).check(X, RATE).frozen.mean() < 1e-3
+
+
+def test_gaps_that_are_usual_raise_no_alarm():
+    X = noise(5000, seed=2)
+    X[np.random.default_rng(3).random(X.shape) < 0.3] = np.nan
+    assert not SensorChecks(2).check(X, RATE).gone.any()
+
+
+def test_a_column_that_was_never_there_is_not_gone():
+    X = noise(1000)
+    X[:, 1] = np.nan
+    assert not SensorChecks(2).check(X, RATE).gone.any()
+
+
+def test_a_run_that_was_forgiven_is_not_marked_again():
+    X = noise(1000)
+    X[600:, 1] = 1.0
+    checks = SensorChecks(2)
+    assert checks.check(X, RATE).frozen[-1, 1]
+    checks.forgive(1)
+    assert not checks.check(np.full((50, 2), 1.0), RATE).frozen[:, 1].any()
+
+
+@pytest.mark.parametrize("cut", [1, 603, 650])
+def test_packaging_and_memory_do_not_matter(cut):
+    X = noise(1000)
+    X[600:700, 1] = X[600, 1]
+    whole = SensorChecks(2).check(X, RATE)
+    first, second = SensorChecks(2), SensorChecks(2)
+    parts = [first.check(X[:cut], RATE)]
+    second.restore(json.loads(json.dumps(first.memory())))
+    parts.append(second.check(X[cut:], RATE))
+    for name in whole._fields:
+        np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
+def paced(times):
+    pace = PaceCheck()
+    return [pace.step(float(t)) for t in times], pace
+
+
+def test_missing_rows_are_seen_once():
+    steps, _ = paced([*range(100), *range(160, 260)])
+    assert [i for i, step in enumerate(steps) if step.missing] == [100]
+    assert not any(step.off_pace for step in steps)
+
+
+@pytest.mark.parametrize("every", [0.25, 3.0, 30.0])
+def test_another_sampling_rate_is_seen(every):
+    steps, pace = paced([*range(100), *(99 + every * np.arange(1, 100))])
+    found = [i for i, step in enumerate(steps) if step.off_pace]
+    assert 100 < found[0] <= 125
+    assert found[-1] == len(steps) - 1
+    assert sum(step.missing for step in steps) <= 3
+    assert pace.present == pytest.approx(every)
+    pace.accept()
+    assert not pace.step(pace.last + every).off_pace
+
+
+def test_jitter_is_no_change_of_pace():
+    rng = np.random.default_rng(0)
+    steps, _ = paced(np.cumsum(rng.uniform(0.6, 1.4, 2000)))
+    assert not any(step.off_pace or step.missing for step in steps)

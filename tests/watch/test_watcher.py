@@ -1,0 +1,163 @@
+"""The watcher on a small machine: what it tells, when, of which sensor, and that restarts do not matter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from everlearn.watch.watcher import Watcher
+
+COLUMNS = ["load", "heat", "flow"]
+N = 3000
+
+
+def machine(seed=0, n=N):
+    rng = np.random.default_rng(seed)
+    load = 50 + 5 * np.sin(np.arange(n) / 40) + rng.normal(0, 1, n)
+    return np.column_stack([load, load / 2 + rng.normal(0, 0.5, n), 80 - load + rng.normal(0, 0.5, n)])
+
+
+def watched(X, times=None, cuts=(), **options):
+    times = np.arange(float(len(X))) if times is None else times
+    watcher, found = Watcher(COLUMNS, **options), {}
+    for start, end in itertools.pairwise([0, *cuts, len(X)]):
+        for episode in watcher.watch(X[start:end], times[start:end]):
+            found[episode.number] = episode
+    return watcher, list(found.values())
+
+
+@pytest.fixture(scope="module")
+def faulty():
+    X = machine()
+    X[1500:1560, 1] += 12.0
+    X[2000:2040, 2] = X[2000, 2]
+    X[2400:2440, 0] = np.nan
+    return X, watched(X)[1]
+
+
+def test_each_fault_is_one_episode_of_its_kind(faulty):
+    _, episodes = faulty
+    assert [episode.kind for episode in episodes] == ["unusual", "frozen", "gone"]
+    assert [episode.blamed[0] for episode in episodes] == ["heat", "flow", "load"]
+    assert [episode.status for episode in episodes] == ["over"] * 3
+    assert [episode.number for episode in episodes] == [1, 2, 3]
+
+
+def test_begin_and_end_are_those_of_the_fault(faulty):
+    _, episodes = faulty
+    for episode, (begin, end) in zip(episodes, [(1500, 1559), (2000, 2039), (2400, 2439)], strict=True):
+        assert abs(episode.first_row - begin) <= 3
+        assert 0 <= episode.last_row - end <= 15
+        assert episode.begin == pytest.approx(episode.first_row, abs=1.0)
+
+
+def test_the_sentence_says_what_was_expected(faulty):
+    _, (hot, *_) = faulty
+    first = hot.sensors[0]
+    assert first.value > 30 > first.high > first.low > 18
+    assert hot.severity == "alarm"
+    assert "heat" in hot.sentence
+    assert "from the other sensors" in hot.sentence
+
+
+def test_a_restart_in_the_middle_of_an_episode_changes_nothing(faulty):
+    X, whole = faulty
+    times = np.arange(float(len(X)))
+    first = Watcher(COLUMNS)
+    found = {episode.number: episode for episode in first.watch(X[:1536], times[:1536])}
+    second = Watcher(COLUMNS)
+    second.restore(json.loads(json.dumps(first.memory(), allow_nan=False)), first.detector.copy())
+    found |= {episode.number: episode for episode in second.watch(X[1536:], times[1536:])}
+    assert repr(list(found.values())) == repr(whole)
+
+
+def test_the_packaging_into_batches_does_not_matter_to_what_is_told(faulty):
+    X, whole = faulty
+    cuts = sorted(np.random.default_rng(1).choice(np.arange(1, N), 40, replace=False).tolist())
+    _, parts = watched(X, cuts=cuts)
+    seen = [
+        [(e.kind, e.first_row, e.last_row, e.severity, e.blamed[0]) for e in episodes] for episodes in (parts, whole)
+    ]
+    assert seen[0] == seen[1]
+
+
+def test_healthy_rows_raise_no_alarm():
+    assert watched(machine(seed=3))[1] == []
+
+
+def test_missing_rows_are_an_episode():
+    X = machine()[:1000]
+    times = np.arange(1000.0)
+    times[700:] += 120.0
+    _, episodes = watched(X, times)
+    assert [(e.kind, e.begin, e.end) for e in episodes] == [("no data", 699.0, 820.0)]
+    assert "no rows came" in episodes[0].sentence
+
+
+def test_what_lasts_is_accepted_only_after_its_time():
+    X = machine(n=2500)
+    X[1200:, 1] += 12.0
+    watcher, (episode,) = watched(X, accept_after=600.0)
+    assert episode.status == "accepted"
+    assert 600.0 <= episode.end - episode.begin <= 700.0
+    assert watcher.watch(X[-200:], np.arange(2500.0, 2700.0)) == []
+
+
+def test_a_fault_that_is_over_is_not_learned():
+    X = machine(n=2600)
+    for start in (1000, 1700, 2300):
+        X[start : start + 100, 1] += 12.0
+    _, episodes = watched(X, accept_after=250.0)
+    assert len(episodes) >= 2
+    assert not any(episode.status == "accepted" for episode in episodes)
+
+
+def test_marked_as_normal_it_is_not_told_again():
+    X = machine(n=2600)
+    X[1200:1250, 1] += 12.0
+    X[2000:2050, 1] += 12.0
+    times = np.arange(2600.0)
+    watcher = Watcher(COLUMNS)
+    (first,) = watcher.watch(X[:1800], times[:1800])
+    assert watcher.mark(first, "normal") == []
+    assert watcher.watch(X[1800:], times[1800:]) == []
+
+
+def test_marking_an_episode_that_lasts_ends_it():
+    X = machine(n=1800)
+    X[1200:, 1] += 12.0
+    times = np.arange(1800.0)
+    watcher = Watcher(COLUMNS)
+    (first,) = watcher.watch(X[:1400], times[:1400])
+    assert first.is_open
+    (ended,) = watcher.mark(first, "normal")
+    assert ended.status == "accepted"
+    assert watcher.watch(X[1400:], times[1400:]) == []
+
+
+def test_like_a_marked_fault_is_an_alarm_at_once():
+    X = machine(n=2600)
+    X[1200:1250, 1] += 12.0
+    X[2000:2030, 1] += 12.0
+    times = np.arange(2600.0)
+    severities = {}
+    for verdict in ("seen", "fault"):
+        watcher = Watcher(COLUMNS)
+        (first,) = watcher.watch(X[:1800], times[:1800])
+        watcher.mark(first, verdict)
+        (second,) = watcher.watch(X[1800:2003], times[1800:2003])
+        severities[verdict] = second.severity
+    assert severities == {"seen": "look", "fault": "alarm"}
+
+
+def test_rows_that_are_known_to_be_healthy_are_learned_whatever_they_are():
+    X = machine(n=2400)
+    X[1000:1100, 1] += 12.0
+    times = np.arange(2400.0)
+    watcher = Watcher(COLUMNS)
+    watcher.learn(X[:1500], times[:1500])
+    assert watcher.detector.n_held_ == 0
+    assert watcher.watch(X[1500:], times[1500:]) == []
