@@ -243,7 +243,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             The detector, without them.
         """
         self._check_started()
-        self._state_.guard.held[0], self._state_.guard.pressure[0] = 0, 0.0
+        guard: Any = self._state_.guard
+        guard.held[0], guard.pressure[0] = 0, 0.0
         return self
 
     def _check_batch(self, X: ArrayLike, y: Any, sample_weight: Any, *, first: bool) -> Any:

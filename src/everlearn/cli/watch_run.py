@@ -55,8 +55,9 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
 
             # The runner asks a session for what both sorts have: rows in, commits, notes.
             run: Any = session
+            told: Any = outputs
             Runner(
-                source, run, outputs=outputs, strict=asked.strict, patience=asked.patience, stop=stop,
+                source, run, outputs=told, strict=asked.strict, patience=asked.patience, stop=stop,
                 say=lambda message: console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True), watch=tell,
             ).run()  # fmt: skip
         _finish(asked, session, source, console, stopped=stop.is_set())

@@ -62,6 +62,7 @@ def _is_mixture(model: Any) -> bool:
 
 def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
+    model = getattr(model, "mixture_", model)  # of an anomaly detector
     if _is_mixture(model):
         return Mixture(model.weights_, model.means_, model.covariances_)
     if isinstance(model, CovarianceModel):

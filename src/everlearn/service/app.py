@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI
 
 import everlearn
-from everlearn.service import api, errors, pages
+from everlearn.service import api, errors, pages, watching
 from everlearn.service.events import EventStreams
 from everlearn.service.metrics import Metrics, MetricsMiddleware
 from everlearn.service.questions import Questions
@@ -65,7 +65,7 @@ def create_app(state: str | os.PathLike[str], settings: Settings | None = None) 
         redoc_url=None,
         redirect_slashes=False,
     )
-    for router in (api.models, api.files, api.about, pages.router):
+    for router in (api.models, api.files, watching.router, api.about, pages.router):
         app.include_router(router)
     errors.add_handlers(app)
     app.add_middleware(SecurityMiddleware, settings=settings)

@@ -70,17 +70,17 @@ class Episode(NamedTuple):
     def of(cls, record: Any) -> Self:
         """The episode of a record; raises StateFileError for anything else."""
         try:
-            fields = {key: record[key] for key in cls._fields}
-            numbers = {key: math.nan if fields[key] is None else float(fields[key]) for key in _NUMBERS}
-            counts = {key: int(fields[key]) for key in ("number", "first_row", "last_row", "n_alarms")}
-            texts = {key: str(fields[key]) for key in ("kind", "status", "severity", "sentence", "mark")}
-            sensors = tuple(_blame(part) for part in fields["sensors"])
-            return cls(**(numbers | counts | texts | {"sensors": sensors}))
+            fields: dict[str, Any] = {key: record[key] for key in cls._fields}
+            for key in ("begin", "end", "p_value"):
+                fields[key] = math.nan if fields[key] is None else float(fields[key])
+            for key in ("number", "first_row", "last_row", "n_alarms"):
+                fields[key] = int(fields[key])
+            for key in ("kind", "status", "severity", "sentence", "mark"):
+                fields[key] = str(fields[key])
+            fields["sensors"] = tuple(_blame(part) for part in fields["sensors"])
+            return cls(**fields)
         except (KeyError, TypeError, ValueError) as error:
             raise StateFileError(f"a record of an episode is damaged ({error!r}).") from error
-
-
-_NUMBERS = ("begin", "end", "p_value")
 
 
 def _blame(record: Any) -> Blame:

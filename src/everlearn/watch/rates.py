@@ -19,7 +19,7 @@ MOST = 0.1
 class AlarmRate(NamedTuple):
     """False alarms that may be raised in a stretch of time or of rows."""
 
-    count: float
+    alarms: float
     amount: float
     """Seconds, or rows."""
     in_rows: bool
@@ -28,14 +28,14 @@ class AlarmRate(NamedTuple):
     def per_row(self, interval: float | None) -> float:
         """The share of rows that may raise an alarm, given the seconds from one row to the next."""
         if self.in_rows:
-            share = self.count / self.amount
+            share = self.alarms / self.amount
         elif interval is None:
             raise InputError(
                 f"A rate of {self.text} needs the times of the rows, and this stream has none. Name their column with "
                 "--time, or give the rate in rows, for example --false-alarms 1/10000rows."
             )
         else:
-            share = self.count * interval / self.amount
+            share = self.alarms * interval / self.amount
         return min(share, MOST)
 
 

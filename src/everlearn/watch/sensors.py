@@ -54,7 +54,7 @@ class SensorChecks:
         learns : bool, default=True
             Whether rows that are usual are counted.
         """
-        marks = SensorMarks(*(np.zeros(X.shape, kind) for kind in (np.bool_, np.bool_, np.int64)))
+        marks = SensorMarks(np.zeros(X.shape, np.bool_), np.zeros(X.shape, np.bool_), np.zeros(X.shape, np.int64))
         settings = RunSettings(-math.log(rate), float(LEAST_REPEATS), learns)
         kernels.check_rows(np.ascontiguousarray(X), self._state, self.n_rows, settings, marks)
         self.n_rows += len(X)

@@ -79,6 +79,7 @@ class WatchSession:
         self._told: dict[int, tuple[str, str, str]] = {}
         self._traces = TraceRecorder(len(watcher.columns))
         self._latest_mark = 0
+        self._looked = -math.inf
         if entry is not None and isinstance(self.store, Store):
             self._restore(self.store.load(name), self.store.memory(name))
         self._clear()
@@ -185,7 +186,6 @@ class WatchSession:
         self._episodes: dict[int, Episode] = {}
         self._bad_rows: list[BadRow] = []
         self._n_rows, self._since = 0, time.monotonic()
-        self._looked = getattr(self, "_looked", -math.inf)
 
     # -- what the store holds ---------------------------------------------------------------------
 

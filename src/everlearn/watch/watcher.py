@@ -686,7 +686,7 @@ def _json(value: Any) -> Any:
 
 
 def _plain(values: Array) -> Any:
-    return np.where(np.isnan(values), None, values.astype(object)).tolist()
+    return [_plain(part) for part in values] if values.ndim > 1 else [_json(x) for x in values.tolist()]
 
 
 def _array(values: Any) -> Array:

@@ -10,7 +10,7 @@
   const FAST = 700;
   const SLOW = 2000;
 
-  const state = { name: null, columns: [], stream: null, stale: {}, due: {}, busy: false, answers: 0 };
+  const state = { name: null, columns: [], stream: null, stale: {}, due: {}, busy: false, answers: 0, tab: null };
 
   // -- talking to the service ----------------------------------------------------------------------
 
@@ -70,7 +70,7 @@
     fill(by("model"), names.map((name) => [name, name]), state.name);
     by("choice").hidden = names.length < 2;
     by("empty").hidden = names.length > 0;
-    by("live").hidden = names.length === 0;
+    if (names.length === 0 || state.tab === null) showTab(names.length === 0 ? null : "model");
     if (names.length === 0) {
       say("waiting", "waiting for the first rows");
       by("example").textContent = example();
@@ -109,7 +109,20 @@
     state.stream?.abort();
     state.due = { run: 0, model: 0 };
     follow(name);
+    const watched = await machine.open(name, { get, post });
+    by("tabs").hidden = !watched;
+    showTab(watched ? "machine" : "model");
     await refresh();
+  }
+
+  // A machine that is watched has a page of its own; the model's inside is on the second tab.
+  function showTab(tab) {
+    state.tab = tab;
+    document.body.dataset.tab = tab ?? "";
+    by("machine").hidden = tab !== "machine";
+    by("live").hidden = tab !== "model";
+    for (const name of ["machine", "model"]) by(`tab-${name}`).setAttribute("aria-selected", String(name === tab));
+    if (tab === "model" && state.name) refresh().catch(() => {});
   }
 
   // -- the live stream -----------------------------------------------------------------------------
@@ -172,7 +185,7 @@
     if (state.busy) return;
     state.busy = true;
     try {
-      while ((state.stale.run || state.stale.model) && !document.hidden) {
+      while ((state.stale.run || state.stale.model) && !document.hidden && state.tab === "model") {
         const run = state.stale.run ? state.due.run : Infinity;
         const model = state.stale.model ? state.due.model : Infinity;
         await new Promise((resolve) => setTimeout(resolve, Math.max(0, Math.min(run, model) - performance.now())));
@@ -289,6 +302,8 @@
 
   // -- beginning -----------------------------------------------------------------------------------
 
+  machine.begin();
+  for (const name of ["machine", "model"]) by(`tab-${name}`).onclick = () => showTab(name);
   by("model").onchange = (event) => open(event.target.value);
   by("target").onchange = () => { showColumns(); answer(); };
   for (const id of ["axis-x", "axis-y"]) by(id).onchange = () => draw("components");
