@@ -12,6 +12,7 @@ from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.errors import InputError
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.typing import Array
+from everlearn.watch.drift import LASTING, DriftCheck
 from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, Blame, Episode
 from everlearn.watch.rates import parse_rate
 from everlearn.watch.sensors import FIRST_STEPS, PaceCheck, SensorChecks
@@ -34,11 +35,12 @@ MOST_MARKS = 200
 # A drift: after twenty minutes one sensor alone departs steadily (correlation with time) and ever farther; it is over
 # when the value is off by no more than three usual errors.
 DRIFT_SECONDS, LEAST_COURSE, MOST_COURSE = 1200.0, 8, 64
-ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK = 0.8, 0.7, 1.3, 3.0
+ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK, DRIFT_LEFT = 0.8, 0.7, 1.3, 3.0, 0.5
+FIRST_PROBE = 200  # row, when the detector has learned what it learns in any case
 PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
 # Errors of expectations: how many are remembered, from how many on they count, and how many usual ones an episode must
 # be off by (the largest of a slow sensor's errors in half a day is about three and a half).
-ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 20, 5.0
+ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 10, 5.0
 NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
 SAME_ROWS = 10  # between the beginnings of what is one episode
 
@@ -281,6 +283,7 @@ class Watcher:
         self._unusual: Unusual | None = None
         self._faults: list[Fault] = []
         self._expectation = Expectation(len(self.columns))
+        self._drift = DriftCheck(len(self.columns))
         self._disturbed = -(1 << 62)  # row at which a sensor's fault began or ended
         self._normal: list[Verdict] = []  # marked as normal by a person
         self._fault: list[Verdict] = []  # marked as a fault
@@ -305,7 +308,9 @@ class Watcher:
                 part = rows[start : start + CHUNK]
                 self._sensors.check(part, self._rate)
                 self._advance(part, "always")
-                self._probe(part, learns=True)
+                if self._probe(part, learns=True):
+                    self._drift.renew(math.ceil(self._accept_rows / self._probe_rows))
+                    self._drift.take(_mean(part), learns=True)
 
     def watch(self, X: Array, times: Array | None = None) -> list[Episode]:
         """Take the next rows; returns the episodes that began, changed or ended, each as it is now.
@@ -359,11 +364,13 @@ class Watcher:
         self.detector.learning = learning
         return self.detector.prequential(X)
 
-    def _probe(self, X: Array, *, learns: bool) -> None:
-        """Count rows, and ask now and then what is expected of each sensor."""
+    def _probe(self, X: Array, *, learns: bool) -> bool:
+        """Count rows, and ask now and then what is expected of each sensor; returns whether that was done."""
         before, self.n_rows = self.n_rows, self.n_rows + len(X)
-        if self.n_rows >= WARM_UP_ROWS and self.n_rows // self._probe_rows > before // self._probe_rows:
+        if self.n_rows >= FIRST_PROBE and self.n_rows // self._probe_rows > before // self._probe_rows:
             self._expectation.take(self.detector.explain(X[-1:]), learns=learns)
+            return True
+        return False
 
     # -- one chunk --------------------------------------------------------------------------------
 
@@ -379,7 +386,8 @@ class Watcher:
         held = self._n_held
         scores = self._advance(seen, "guarded")
         released = self._n_held < held
-        self._probe(seen, learns=self._unusual is None)
+        if self._probe(seen, learns=self._unusual is None):
+            self._check_drift(X, seen, rows)
         self._follow_alarms(seen, scores, rows)
         if released and self._unusual is not None:
             self._end_unusual(ACCEPTED, rows[-1])
@@ -480,6 +488,8 @@ class Watcher:
         self._unusual = None
         if status == OVER:
             self.detector.discard_held()
+        else:
+            self._drift.suspend(math.ceil(1.5 * self._accept_rows / self._probe_rows))
 
     # -- sensors ----------------------------------------------------------------------------------
 
@@ -533,11 +543,29 @@ class Watcher:
         column = self._unusual.drifting()
         if column is None:
             return
-        first = next(blame for blame in self._unusual.sensors(self.columns) if blame.sensor == self.columns[column])
-        episode = self._unusual.episode._replace(kind="drift", sensors=(first._replace(share=1.0),))
+        episode = self._unusual.episode._replace(kind="drift")
         self._faults.append(Fault("drift", [column], self._change(episode)))
         self._unusual = None
         self.detector.discard_held()
+
+    def _check_drift(self, X: Array, seen: Array, rows: list[Row]) -> None:
+        """Compare the sensors with what was learned an hour or two ago; begin an episode for one that drifts."""
+        drifting = any(fault.kind == "drift" for fault in self._faults)
+        if not drifting:
+            self._drift.renew(math.ceil(self._accept_rows / self._probe_rows))
+        # The values themselves for a sensor that drifts already, which the detector does not see.
+        x = _mean(X if drifting else seen)
+        calm = self._unusual is None and not drifting and rows[-1].number - self._disturbed > self._quiet
+        column = self._drift.take(x, learns=calm)
+        if column is None or not calm:
+            return
+        row = rows[-1]
+        low, high = self._expectation.low[column], self._expectation.high[column]
+        blame = Blame(self.columns[column], 1.0, float(x[column]), float(low), float(high))
+        first = row.number - LASTING * self._probe_rows
+        begin = row.time - (row.number - first) * (self.interval or 0.0)
+        episode = Episode(self._new_number(), "drift", first, row.number, begin, row.time, sensors=(blame,))
+        self._faults.append(Fault("drift", [column], self._change(episode._replace(p_value=0.0))))
 
     def _follow_drift(self, X: Array, rows: list[Row]) -> None:
         """Go on with sensors that drift: over when they are back, accepted when they have been off for long."""
@@ -545,11 +573,13 @@ class Watcher:
             explanation = self.detector.explain(X[-1:])
             away = float(self._expectation.sizes(explanation)[fault.columns[0]])
             episode, last = fault.episode, rows[-1]
-            if away > DRIFT_BACK:
+            if away > DRIFT_BACK or self._drift.is_off(fault.columns[0], DRIFT_LEFT):
                 j, before = fault.columns[0], episode.sensors[0]
-                now = Blame(before.sensor, 1.0, *(float(values[0, j]) for values in explanation_of(explanation)))
+                now = Blame(
+                    before.sensor, before.share, *(float(values[0, j]) for values in explanation_of(explanation))
+                )
                 fault.episode = episode = self._change(
-                    episode._replace(last_row=last.number, end=last.time, sensors=(now,))
+                    episode._replace(last_row=last.number, end=last.time, sensors=(now, *episode.sensors[1:]))
                 )
             long = last.number - episode.first_row > self._accept_rows
             if long or last.number - episode.last_row > self._quiet:
@@ -636,6 +666,7 @@ class Watcher:
             "disturbed": self._disturbed,
             "sensors": self._sensors.memory(),
             "expectation": self._expectation.memory(),
+            "drift": self._drift.memory(),
             "pace": self._pace.memory(),
             "waiting": [[_plain(X), None if times is None else _plain(times)] for X, times in self._waiting],
             "unusual": None if self._unusual is None else self._unusual.memory(),
@@ -658,6 +689,7 @@ class Watcher:
         self._sensors.restore(memory["sensors"])
         self._pace.restore(memory["pace"])
         self._expectation.restore(memory["expectation"])
+        self._drift.restore(memory["drift"])
         self._waiting = [
             (_array(X).reshape(-1, D), None if times is None else _array(times)) for X, times in memory["waiting"]
         ]
@@ -687,6 +719,13 @@ def _json(value: Any) -> Any:
 
 def _plain(values: Array) -> Any:
     return [_plain(part) for part in values] if values.ndim > 1 else [_json(x) for x in values.tolist()]
+
+
+def _mean(X: Array) -> Array:
+    """Mean of each column over the rows in which it was observed; NaN for none."""
+    seen = ~np.isnan(X)
+    count = seen.sum(axis=0)
+    return np.where(count > 0, np.where(seen, X, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
 
 
 def _array(values: Any) -> Array:

@@ -1,0 +1,215 @@
+"""A watch that keeps its state: killed at any moment it goes on, episodes and traces are there for others to read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+
+from everlearn.errors import InputError
+from everlearn.streams.sources.times import TimeFormat
+from everlearn.streams.store.store import Store
+from everlearn.watch.session import WatchSession, mark_episode, stored_episodes, stored_traces, watched_columns
+from everlearn.watch.sinks import FIELDS, Command, EpisodeOutputs, Messenger, Webhook, record_of
+from everlearn.watch.watcher import Watcher
+
+COLUMNS = ["load", "heat", "flow"]
+ISO = TimeFormat("iso", zone="+00:00")
+N = 2000
+
+
+def machine(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    load = 50 + 5 * np.sin(np.arange(n) / 40) + rng.normal(0, 1, n)
+    return np.column_stack([load, load / 2 + rng.normal(0, 0.5, n), 80 - load + rng.normal(0, 0.5, n)])
+
+
+@pytest.fixture(scope="module")
+def stream():
+    X = machine()
+    X[1000:1060, 1] += 12.0
+    X[1500:1540, 2] = X[1500, 2]
+    return X, np.arange(float(N)) + 1.76e9
+
+
+def session_on(store, **options):
+    return WatchSession(Watcher(COLUMNS, time_format=ISO), store=store, **options)
+
+
+def run(session, stream, start, stop, every=200):
+    X, times = stream
+    news = []
+    for i in range(start, stop, every):
+        news += session.learn(X[i : i + every], None, times[i : i + every]).episodes
+        session.commit(position={"row": min(i + every, stop)})
+    return news
+
+
+@pytest.fixture(scope="module")
+def watched(stream, tmp_path_factory):
+    """A whole run, and one that was killed with rows behind its latest commit."""
+    folder = tmp_path_factory.mktemp("watch")
+    with Store(folder / "whole.db") as store:
+        run(session_on(store), stream, 0, N)
+    with Store(folder / "killed.db") as store:
+        session = session_on(store)
+        run(session, stream, 0, 1000)
+        session.learn(stream[0][1000:1030], None, stream[1][1000:1030])  # never committed
+    with Store(folder / "killed.db") as store:
+        session = session_on(store)
+        assert session.resumed
+        run(session, stream, session.position["row"], N)
+    return folder
+
+
+def test_episodes_are_in_the_store_with_their_sentences(watched):
+    with Store(watched / "whole.db") as store:
+        episodes = stored_episodes(store, "model")
+        assert [(e.kind, e.blamed[0], e.status) for e in episodes] == [
+            ("unusual", "heat", "over"), ("frozen", "flow", "over")]  # fmt: skip
+        assert "from the other sensors" in episodes[0].sentence
+        assert watched_columns(store, "model") == (COLUMNS, ISO)
+
+
+def test_a_run_that_was_killed_ends_as_one_that_was_not(watched):
+    with Store(watched / "whole.db") as whole, Store(watched / "killed.db") as killed:
+        assert repr(stored_episodes(whole, "model")) == repr(stored_episodes(killed, "model"))
+        one, other = stored_traces(whole, "model"), stored_traces(killed, "model")
+        assert [point.row for point in one] == [point.row for point in other]
+        np.testing.assert_array_equal([point.mean for point in one], [point.mean for point in other])
+
+
+def test_traces_have_a_fixed_grain_and_a_band(watched, stream):
+    X, _ = stream
+    with Store(watched / "whole.db") as store:
+        points = stored_traces(store, "model")
+    steps = np.diff([point.time for point in points])
+    assert set(steps) == {20.0}
+    late = points[-2]
+    rows = X[late.row - 19 : late.row + 1]
+    np.testing.assert_allclose(late.mean, rows.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(late.most, rows.max(axis=0), rtol=1e-4)
+    assert (late.low < late.high).all()
+
+
+def test_marks_are_kept_and_taken_by_the_watcher(watched, stream):
+    with Store(watched / "killed.db") as store:
+        assert mark_episode(store, "model", 1, "normal").mark == "normal"
+        assert stored_episodes(store, "model")[0].mark == "normal"
+        session = session_on(store)
+        X = machine(400, seed=5)
+        X[200:260, 1] += 12.0
+        result = session.learn(X, None, np.arange(400.0) + 1.76e9 + N)
+        assert result.episodes == []
+        with pytest.raises(InputError, match=r"holds no episode 99.*The latest are: 1, 2"):
+            mark_episode(store, "model", 99, "normal")
+        with pytest.raises(InputError, match="normal, fault, seen"):
+            mark_episode(store, "model", 1, "odd")
+
+
+def test_other_columns_are_refused(watched):
+    with Store(watched / "whole.db") as store, pytest.raises(InputError, match="watches the columns load, heat, flow"):
+        WatchSession(Watcher(["a", "b"]), store=store)
+
+
+def test_healthy_until_learns_what_lies_before(stream):
+    X, times = stream
+    session = WatchSession(Watcher(COLUMNS, time_format=ISO), healthy_until=times[1200])
+    assert session.learn(X[:1400], None, times[:1400]).episodes == []
+    assert session.watcher.detector.n_held_ < 20
+
+
+# -- places where episodes are told ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def episode(watched):
+    with Store(watched / "whole.db") as store:
+        return stored_episodes(store, "model")[0]
+
+
+def test_files_get_each_news_once(episode, tmp_path):
+    outputs = EpisodeOutputs([str(tmp_path / "a.csv"), str(tmp_path / "a.jsonl")], ISO)
+    result = type("Result", (), {"episodes": [episode._replace(status="open"), episode]})
+    outputs.write(None, result, None)
+    outputs.flush()
+    outputs.close()
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == ",".join(FIELDS)
+    assert len(lines) == 3
+    told = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [record["status"] for record in told] == ["open", "over"]
+    assert told[1]["sentence"] == episode.sentence
+    assert told[1]["begin"].endswith("+00:00")
+
+
+class Receiver(HTTPServer):
+    """Fails a given number of times, then takes messages."""
+
+    def __init__(self, failures, status=503):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.failures, self.status, self.got = failures, status, []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/alarms"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        failed = self.server.failures > 0
+        self.server.failures -= 1
+        if not failed:
+            self.server.got.append((self.headers.get("Authorization"), json.loads(body)))
+        self.send_response(self.server.status if failed else 200)
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_a_webhook_is_tried_again_and_gets_the_token(episode):
+    receiver, said = Receiver(failures=2), []
+    messenger = Messenger(Webhook(receiver.url, "secret"), said.append, wait=0.01)
+    messenger.put(dict(zip(FIELDS, record_of(episode, ISO), strict=True)))
+    messenger.close()
+    receiver.shutdown()
+    ((token, record),) = receiver.got
+    assert token == "Bearer secret"
+    assert record["sentence"] == episode.sentence
+    assert len(said) == 1
+    assert "tried again" in said[0]
+
+
+def test_a_webhook_that_refuses_is_not_asked_again(episode):
+    receiver, said = Receiver(failures=1, status=401), []
+    messenger = Messenger(Webhook(receiver.url), said.append, wait=0.01)
+    messenger.put(dict(zip(FIELDS, record_of(episode, ISO), strict=True)))
+    messenger.close()
+    receiver.shutdown()
+    assert receiver.got == []
+    assert "401" in said[0]
+
+
+def test_a_command_gets_the_sentence_and_the_fields(episode, tmp_path):
+    script = tmp_path / "tell.sh"
+    script.write_text(f'#!/bin/sh\necho "$EVERLEARN_KIND|$2" > {tmp_path}/told\n')
+    script.chmod(0o755)
+    messenger = Messenger(Command(f"{script} 'two words'"), print)
+    messenger.put(dict(zip(FIELDS, record_of(episode, ISO), strict=True)))
+    messenger.close()
+    assert (tmp_path / "told").read_text().strip() == f"unusual|{episode.sentence}"
+
+
+def test_what_cannot_be_told_is_refused_at_once():
+    with pytest.raises(InputError, match="https://"):
+        Webhook("ftp://example.com")
+    with pytest.raises(InputError, match="--command"):
+        Command("")
+    with pytest.raises(InputError, match="quot"):
+        Command("echo 'open")
