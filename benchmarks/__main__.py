@@ -46,6 +46,7 @@ BENCHMARKS = {
     "mixture_quality": Benchmark("mixture_quality.py", MIXTURE),
     "mixture_speed": Benchmark("mixture_speed.py", MIXTURE),
     "networks": Benchmark("networks.py", ("networks", "continual"), needs="torch and MNIST"),
+    "one_pass": Benchmark("one_pass.py", MIXTURE),
     "partitions": Benchmark("partitions.py", ("distributed", *MIXTURE)),
     "peers": Benchmark("peers.py", ("experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"),
     "ppca": Benchmark("ppca.py", ("ppca", *SHARED)),
