@@ -58,7 +58,7 @@ def regression_sets(quick):
 
 
 def cross_validated(make, data, splitter):
-    """Mean score (accuracy, or explained variance) over the folds; the rows of a fold come in the order of the shuffle."""
+    """Mean score (accuracy, or explained variance) over the folds; rows come in the order of a shuffle."""
     X, y = data
     scores = []
     for train, test in splitter.split(X, y):
