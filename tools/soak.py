@@ -391,12 +391,13 @@ class FileSender(Sender):
     def __init__(self, name: str, seed: int, folder: Path) -> None:
         super().__init__(name, seed)
         self._folder, self._n_files = folder, 0
-        self._next_file()
+        # Columns are judged by the first rows of the first file: a bad line must not be a tenth of them.
+        self._next_file(n_rows=30)
 
-    def _next_file(self) -> None:
+    def _next_file(self, n_rows: int = 1) -> None:
         self._path = self._folder / f"rows-{self._n_files:05d}.csv"
-        self._path.write_text(f"{','.join(COLUMNS)}\n0,0\n", encoding="utf-8")
-        self.rows += 1  # number 0: a file needs a row to be recognised
+        self._path.write_text(f"{','.join(COLUMNS)}\n" + "0,0\n" * n_rows, encoding="utf-8")
+        self.rows += n_rows  # of number 0: a file needs a row to be recognised
         self._n_files += 1
 
     def send(self, rows: list[tuple[int, float]]) -> None:
@@ -553,7 +554,7 @@ class Soak:
 
     def _disturb(self) -> None:
         """One disturbance, after a pause in which something gets done."""
-        time.sleep(self.rng.uniform(0.1, 1.5))
+        time.sleep(self.rng.uniform(0.05, 0.8))
         for program in self.programs.values():
             program.keep_alive()
         kind = self.rng.random()

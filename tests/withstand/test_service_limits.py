@@ -1,6 +1,7 @@
 """What nobody had tried on the service: its limits under load, a full disk, many models, IPv6, clocks that jump."""
 
 import asyncio
+import errno
 import itertools
 import resource
 import socket
@@ -91,6 +92,15 @@ def test_a_full_disk_refuses_rows_and_keeps_the_others(service):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (no_limit, no_limit))
         assert learned(client, "full")["rows"] == 30
         assert client.get("/readyz").status_code == 200
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_before_the_server_runs(state, monkeypatch):
+    def full(self):
+        raise OSError(errno.ENOSPC, "The disk is full")
+
+    monkeypatch.setattr(Store, "all_waiting", full)
+    with pytest.raises(OSError, match="The disk is full"):
+        server.serve(state, Settings(port=0), ready=lambda url: pytest.fail("it runs"))
 
 
 # -- event streams ---------------------------------------------------------------------------------

@@ -26,26 +26,27 @@ that has a token wants it in the header `Authorization: Bearer TOKEN`.
 """
 
 
-def create_app(state: str | os.PathLike[str], settings: Settings | None = None) -> FastAPI:
+def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settings | None = None) -> FastAPI:
     """Make the application, an ASGI one, for a state file.
 
     Parameters
     ----------
-    state : path-like
-        The state file; it is made if it is not there.
+    state : path-like or ModelRepository
+        The state file, made if it is not there; or the models in one, opened by a caller who wants to hear of a file
+        that cannot be used.
     settings : Settings, optional
         Address, token and limits.
 
     Returns
     -------
     FastAPI
-        The application. It opens the file when it starts and closes it when it ends.
+        The application. It opens the file when it starts, unless it is open, and closes it when it ends.
     """
     settings = settings or Settings()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        repository = ModelRepository(Store(state), settings.limits)
+        repository = state if isinstance(state, ModelRepository) else ModelRepository(Store(state), settings.limits)
         app.state.repository = repository
         app.state.questions = Questions(settings.limits)
         app.state.streams = EventStreams(repository, settings.limits.streams)

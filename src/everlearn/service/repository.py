@@ -57,17 +57,16 @@ class ModelRepository:
         self._lock = threading.Lock()
         self._loading: dict[str, threading.Lock] = {}
         self._cache: OrderedDict[str, CachedModel] = OrderedDict()
-        self._waiting_values = 0
         self._row_columns: dict[str, tuple[list[str], float]] = {}
+        waiting = store.all_waiting()
+        self._left = {e.name: len(self.columns(e.name)) for e in store.models() if e.name in waiting}
+        self._waiting_values = sum(waiting[name] * width for name, width in self._left.items())
 
     def start(self) -> None:
         """Begin to learn, first of all what an earlier run left in the inbox."""
-        waiting = self.store.all_waiting()
-        widths = {e.name: len(self.columns(e.name)) for e in self.store.models() if e.name in waiting}
-        self._waiting_values = sum(waiting[name] * width for name, width in widths.items())
         self.learning.start()
         self.inbox.start()
-        self.learning.arrived(widths)
+        self.learning.arrived(self._left)
 
     def stop(self) -> None:
         """Finish what is being written, and close the store."""

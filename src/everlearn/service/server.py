@@ -38,12 +38,14 @@ def serve(state: str | os.PathLike[str], settings: Settings, ready: Callable[[st
     require("prometheus_client", extra="serve")
     from everlearn.service.app import create_app
     from everlearn.service.connections import limited_protocol
+    from everlearn.service.repository import ModelRepository
     from everlearn.streams.store.store import Store
 
-    Store(state).close()  # so that a file that cannot be used is refused before anything starts
+    # Opened here and not when the application starts: there a full disk would end in a traceback of the server's.
+    repository = ModelRepository(Store(state), settings.limits)
     with _listen(settings) as listener:
         config = uvicorn.Config(
-            create_app(state, settings),
+            create_app(repository, settings),
             log_level="warning",
             access_log=False,
             server_header=False,

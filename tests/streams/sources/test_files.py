@@ -336,3 +336,13 @@ def test_reading_ahead_hands_errors_over():
     with pytest.raises(ZeroDivisionError):
         taken(ahead, 10)
     ahead.close()
+
+
+def test_later_files_may_begin_with_bad_rows(tmp_path):
+    """Columns are judged in the first file; the rows of the others are good or bad one by one."""
+    for name, text in {"1": "1,2\n3,4\n", "2": "0,0\nbad,row\n", "3": "bad,row\n", "4": "7,8\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"a,b\n{text}")
+    with FileSource([str(tmp_path / "*.csv")]) as source:
+        batches = list(source.batches())
+    assert np.concatenate([batch.X for batch in batches]).tolist() == [[1, 2], [3, 4], [0, 0], [7, 8]]
+    assert sum(len(batch.bad) for batch in batches) == 2

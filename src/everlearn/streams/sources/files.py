@@ -81,7 +81,7 @@ class FileSource(Source):
         self.columns = first.columns
         first.close()
         # All files have the columns of the first, whatever their own first rows look like.
-        self._choice = choice._replace(columns=self.columns.names, time=self.columns.time)
+        self._choice = choice._replace(columns=self.columns.names, time=self.columns.time, known=True)
         self._done, self._current = 0, first
 
     def close(self) -> None:

@@ -34,6 +34,8 @@ class Choice(NamedTuple):
     """The column to predict."""
     time: str | None = None
     """The column of times; by default the first that holds times, with "" none."""
+    known: bool = False
+    """Whether the columns were found in an earlier file: cells that are no numbers are then bad rows, however many."""
 
     @property
     def is_plain(self) -> bool:
@@ -93,14 +95,15 @@ def choose(
     Columns
         The choice.
     """
-    columns, target, time = choice
+    columns, target, time, known = choice
     for name, role in ((target, "for the target"), (time, "for --time")):
         if name and name not in kinds:
             raise InputError(f"{place} has no column {name!r} {role}. It has: {_listed(kinds)}.")
     if columns is None:
         names = [name for name, kind in kinds.items() if kind == "numbers" and name not in (target, time)]
     else:
-        names = [name for name in _asked_for(place, kinds, columns) if name not in (target, time)]
+        asked = _asked_for(place, kinds, columns, known=known)
+        names = [name for name in asked if name not in (target, time)]
     left_out = {name: kind for name, kind in kinds.items() if name not in names and name != target}
     if not names:
         what = ", ".join(f"{name} ({kind})" for name, kind in left_out.items())
@@ -137,7 +140,7 @@ def _with_time(place: str, chosen: Columns, time: str | None, samples: Mapping[s
     return chosen
 
 
-def _asked_for(place: str, kinds: Mapping[str, str], columns: Sequence[str]) -> list[str]:
+def _asked_for(place: str, kinds: Mapping[str, str], columns: Sequence[str], *, known: bool) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in columns:
         found = [pattern] if pattern in kinds else fnmatch.filter(kinds, pattern)
@@ -145,7 +148,7 @@ def _asked_for(place: str, kinds: Mapping[str, str], columns: Sequence[str]) -> 
             raise InputError(f"{place} has no column {pattern!r}. It has: {_listed(kinds)}.")
         chosen.update(dict.fromkeys(found))
     for name in chosen:
-        if kinds[name] in _NO_NUMBERS:
+        if kinds[name] in _NO_NUMBERS and not known:
             raise InputError(f"The column {name!r} of {place} holds {kinds[name]}; a model learns from numbers.")
     return list(chosen)
 
