@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.mixture import GaussianMixture
 
 import everlearn
 from everlearn.errors import InputError
+from everlearn.figmn.sklearn_conversion import mixture_of_sklearn
+from everlearn.gaussian import mixture as mixtures
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 
 
@@ -177,9 +180,24 @@ def test_conversion_to_and_from_scikit_learn():
     np.testing.assert_allclose(batch.score_samples(X), model.score_samples(X), rtol=1e-9)
     back = IncrementalGaussianMixture.from_sklearn(batch, n_samples=5000)
     assert back.n_components_ == batch.n_components
-    # The broad Gaussian behind the components is half a row of 5,000 that the batch mixture has not.
-    np.testing.assert_allclose(back.score_samples(X), batch.score_samples(X), atol=0.02)
+    np.testing.assert_allclose(back.score_samples(X), batch.score_samples(X), rtol=0.0, atol=1e-9)
     assert back.partial_fit(X).n_samples_seen_ == 5800
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("n_samples", [1, 12.5, 3000])
+def test_densities_of_scikit_learn_are_taken_over_exactly(covariance_type, n_samples):
+    X = groups(300, D=3, K=4)
+    batch = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(X)
+    far = np.vstack([X, X + 20.0])
+    for parameters in ({}, {"reservoir": 0}):
+        model = IncrementalGaussianMixture.from_sklearn(batch, n_samples=n_samples, **parameters)
+        np.testing.assert_allclose(model.score_samples(far), batch.score_samples(far), rtol=1e-9, atol=1e-9)
+        gaps = np.where(np.arange(3) == 1, np.nan, X[:20])
+        marginal = mixtures.log_density(gaps, mixture_of_sklearn(batch))
+        np.testing.assert_allclose(model.score_samples(gaps), marginal, atol=1e-9)
+        assert np.isfinite(model.p_value(X[:20])).all()
+        assert model.to_sklearn().n_components == 4
 
 
 def test_rows_without_any_value():

@@ -12,7 +12,6 @@ from everlearn.errors import InputError
 from everlearn.export.density_law import density_law, require_mixture
 from everlearn.gaussian.gaussian import LOG_2PI
 from everlearn.mixture.ask import BACKGROUND_SPREAD, Look
-from everlearn.mixture.kernels.density import BACKGROUND_ROWS
 from everlearn.mixture.state import Settings
 from everlearn.typing import Array
 from everlearn.version import __version__
@@ -102,7 +101,7 @@ def _shared(look: Look, settings: Settings) -> dict[str, Array]:
     }
 
 
-def _broad(look: Look) -> dict[str, Array]:
+def _broad(look: Look) -> dict[str, Any]:
     """The broad Gaussian behind the components, as answers take it: without correlations if they have none."""
     world, shape = look.model.world, look.model.shape
     covariance = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
@@ -114,11 +113,13 @@ def _broad(look: Look) -> dict[str, Array]:
     D = len(covariance)
     height = world.background.height - 0.5 * D * np.log(BACKGROUND_SPREAD)
     height = height if log_det is None else -0.5 * (D * LOG_2PI + log_det)
+    rows = max(float(world.background.rows), 1e-300)  # C has no logarithm of nothing
     return {
         "BROAD_MEAN": world.background.centre,
         "BROAD_COVARIANCE": covariance,
         "BROAD_FACTOR": factor,
-        "BROAD_HEIGHT": np.array(np.log(BACKGROUND_ROWS) + height),
+        "BROAD_ROWS": rows,
+        "BROAD_HEIGHT": np.array(np.log(rows) + height),
     }
 
 

@@ -48,7 +48,6 @@ void everlearn_refresh(everlearn_mixture *m);
 #define EL_FARTHEST 1e15   /* a cell that lies more spreads from its centre counts as lying so far */
 #define EL_SMALL 1e-5      /* responsibilities below this change no component */
 #define EL_NEGLIGIBLE 30.0 /* a component this many nats below the best takes no part */
-#define EL_BROAD_ROWS 0.5  /* what the broad Gaussian behind the components counts for */
 #define EL_FEW_ROWS 3.0    /* rows with which a component that a row opened is shown */
 
 /* -- linear algebra ------------------------------------------------------------------------------ */

@@ -16,7 +16,7 @@ from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
 from everlearn.mixture.kernels import density as kernels
-from everlearn.mixture.kernels.density import BACKGROUND_ROWS, Scorer
+from everlearn.mixture.kernels.density import Scorer
 from everlearn.mixture.kernels.rows import learn_rows
 from everlearn.mixture.learn import (
     Progress,
@@ -200,14 +200,15 @@ def modes_of_components(look: Look) -> Indices:
 
 
 def whole_mixture(look: Look) -> Mixture:
-    """The components and, as the last one, the broad Gaussian behind them: what densities come from."""
+    """The components and, as the last one, the broad Gaussian behind them, if any: what densities come from."""
     if "whole" not in look.cache:
         own, (components, shape, world, _, _) = _every_component(look), look.model
         broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
         behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look)
-        weights = np.append(own.weights * components.mass[: components.size[0]].sum(), BACKGROUND_ROWS)
+        rows = world.background.rows
+        weights = np.append(own.weights * components.mass[: components.size[0]].sum(), rows)
         parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
-        look.cache["whole"] = Mixture(weights / weights.sum(), *parts)
+        look.cache["whole"] = Mixture(weights / weights.sum(), *parts) if rows else own
         look.cache["whitening"] = mixtures.whitenings(look.cache["whole"])
     return look.cache["whole"]  # type: ignore[no-any-return]
 

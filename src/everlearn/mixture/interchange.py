@@ -49,25 +49,33 @@ def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> S
     frame = empty.frame or frame_of_spread(mean, np.sqrt(np.diag(covariance)))
     square = frame.inverse * frame.inverse[:, None]
     inside = Mixture(mixture.weights, (mixture.means - frame.centre) * frame.inverse, mixture.covariances * square)
-    size = min(len(empty.reservoir.rows), max(round(n), 1))
+    rows = max(round(n), 1)
+    size = min(len(empty.reservoir.rows), rows)
     rng = np.random.default_rng(0)
     Z, _ = mixtures.sample(inside, max(size, 100), rng)
     world = world_of_rows(Z, np.ones(len(Z)), 1.0)
+    # The mixture is all that is known: until a search, nothing stands behind its components.
+    world = world._replace(background=world.background._replace(rows=0.0))
     shape = Shape(world.typical, np.zeros(len(mean)), TAU, settings.diagonal)
     K = len(mixture.weights)
     room = carry.room_for(K, settings)
-    model = Model(carry.components_of(_stock(inside, n), n, shape, room, settings.parts), shape, world, 1.0, K)
+    model = Model(carry.components_of(_stock(inside, n, shape), n, shape, room, settings.parts), shape, world, 1.0, K)
     sample = empty.reservoir
-    sample.rows[:size] = Z[:size]
-    sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))
-    sample.size[0], sample.offered[0] = size, round(n)
-    sample.level[0] = np.log(n / size) if n > size else -np.inf
+    if size:
+        sample.rows[:size] = Z[:size]
+        sample.keys[:size] = -np.log(rng.random(size)) + max(0.0, np.log(n / size))
+        sample.level[0] = np.log(n / size) if n > size else -np.inf
+        sample.size[0], sample.offered[0] = size, rows
     pending = empty.pending._replace(rows=np.zeros((0, len(mean))), weights=np.zeros(0), size=0)
-    return State(round(n), frame, model, round(n), sample, pending)
+    return State(rows, frame, model, rows, sample, pending)
 
 
-def _stock(mixture: Mixture, n: float) -> carry.Stock:
-    """Moments whose posterior-mean covariances are those of the mixture: Sigma = S (1 + 1/c) / (c - 1)."""
+def _stock(mixture: Mixture, n: float, shape: Shape) -> carry.Stock:
+    """Moments whose posterior-mean covariances are those of the mixture.
+
+    Sigma = (tau C + S) (1 + 1/c) / (tau + c - 1), without a ridge.
+    """
     count = np.maximum(mixture.weights * n, 2.0)
     scale: Array = (TAU + count - 1.0) / (1.0 + 1.0 / count)
-    return carry.Stock(mixture.weights * n, count, mixture.means, mixture.covariances * scale[:, None, None])
+    scatter = mixture.covariances * scale[:, None, None] - TAU * shape.matrix
+    return carry.Stock(mixture.weights * n, count, mixture.means, scatter)

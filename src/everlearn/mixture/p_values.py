@@ -120,5 +120,5 @@ def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
     log_det = whitening.log_det + d * (np.log(after) - np.log(before)) + np.log(rest)
     distance = q / rest * (N / left) ** 2 / after
     joint = np.log(np.maximum(mass - R, 1e-9)) - 0.5 * (d * LOG_2PI + log_det + distance)
-    background = whole[:, -1] + np.log(total)
+    background = whole[:, K:] + np.log(total)
     return np.asarray(np.logaddexp.reduce(np.column_stack([joint, background]), axis=1) - np.log(max(total - 1.0, 1.0)))

@@ -9,9 +9,6 @@ from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Shape
 from everlearn.mixture.kernels.rows import NEGLIGIBLE, background_joint, limited, refresh, squared_distance
 
-# The broad Gaussian behind the components counts for half a row.
-BACKGROUND_ROWS = 0.5
-
 
 class Scorer(NamedTuple):
     """Components and their copy that is refreshed when asked."""
@@ -48,7 +45,7 @@ def log_densities(X, handle, out):
     renew(components, answers, shape)
     K, D = answers.size[0], X.shape[1]
     x, e, joint = np.empty(D), np.empty(D), np.empty(K)
-    constant = np.log(np.sum(answers.mass[:K]) + BACKGROUND_ROWS) + np.sum(frame.log_scale)
+    constant = np.log(np.sum(answers.mass[:K]) + background.rows) + np.sum(frame.log_scale)
     gaps = 0
     for t in range(X.shape[0]):
         for i in range(D):

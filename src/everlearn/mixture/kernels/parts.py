@@ -60,6 +60,7 @@ class Background(NamedTuple):
     centre: Annotated[Array, "D"]
     factor: Annotated[Array, "D D"]  # inverse Cholesky factor of the covariance, with the ridge
     height: float  # -log|2 pi covariance| / 2
+    rows: float = 0.5  # that it counts for; none where the components came with all that there is
 
 
 class Reservoir(NamedTuple):

@@ -18,7 +18,7 @@ FARTHEST = 1e15
 SMALL = 1e-5
 # A component this many nats below the best takes no part.
 NEGLIGIBLE = 30.0
-LOG_HALF, LOG_TWO = np.log(0.5), np.log(2.0)
+LOG_TWO = np.log(2.0)
 
 
 class Task(NamedTuple):
@@ -118,7 +118,7 @@ def fade(K, factor, components):
 def background_joint(x, background, e):
     """Log joint of the broad Gaussian behind the components: half a row of N(mean, 4 covariance) of all rows."""
     d2 = squared_distance(background.factor, background.centre, x, e, np.inf)
-    return LOG_HALF + background.height - x.shape[0] * LOG_TWO - 0.125 * d2
+    return np.log(background.rows) + background.height - x.shape[0] * LOG_TWO - 0.125 * d2
 
 
 @inner
