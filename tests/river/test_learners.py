@@ -431,11 +431,6 @@ def test_imputer_in_a_pipeline():
     assert error_with_gaps(Imputer())[0] < 0.9 * error_with_gaps()[0]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="with half the values missing the mixture fills gaps of rows 3 to 54 with values 490 times too large, which "
-    "the projection after it never forgets: error 3.9 instead of less than 3.1",
-)
 def test_imputer_and_transformer_in_a_pipeline():
     error, of_mean = error_with_gaps(Imputer(), Transformer(OnlinePPCA(2)))
     assert error < 0.75 * of_mean

@@ -35,6 +35,8 @@ from everlearn.mixture.state import Array, Fading, Frame, Info, Model, Reservoir
 BACKGROUND_SPREAD = 4.0
 # Slices of a search that one question does, of about 0.3 ms or less.
 SLICES = 4
+# Searches of fewer rows are made at once: they take some milliseconds.
+AT_ONCE = 32
 # Rows, by weight, with which a component that was opened since the last search is shown.
 FEW_ROWS = 3.0
 # From this many columns on, matrix products score rows faster than one row after the other.
@@ -129,9 +131,12 @@ def components_as_they_are(state: State, settings: Settings, progress: Progress)
 def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look:
     """The next slices of the warm-up's search; its result, or `look` while it is not done.
 
-    Slices are counted and not timed, so that the answers depend on rows and questions only.
+    Slices are counted and not timed, so that the answers depend on rows and questions only. What the very first rows
+    say is soon wrong, and a search of them is short: it is made at once.
     """
     n = rows_seen(state)
+    if n < AT_ONCE and n >= 1.25 * look.looked:
+        return _looked(state, None, settings)
     if asked.rung is None and n >= 2 * look.looked:
         base = opened(state, n, settings)
         asked.rung = Rung(base, reconsider(base, settings, asked=True))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from everlearn.mixture.keep.world import uncorrelated_by_chance
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
 from everlearn.mixture.state import Array, Shape, World
@@ -59,7 +60,9 @@ def common_shape(moments: Moments, world: World, ridge: Array, tau: float, diago
     spare = np.maximum(moments.counts - 1.0, 0.0)
     pooled = (moments.scatters.sum(axis=0) + world.typical) / (spare.sum() + 1.0)
     if len(spare) == 1:
-        return Shape(pooled, ridge, tau, diagonal)
+        # The only component is its own shape, so that as a prior it must say less: with few rows, no correlations.
+        varying = int(np.count_nonzero(moments.scatters[0].diagonal()))
+        return Shape(uncorrelated_by_chance(pooled, spare.sum(), varying), ridge, tau, diagonal)
     if diagonal:
         return Shape(_diagonal_shape(moments, pooled, ridge), ridge, tau, True)
     weights = (spare + 1e-9) / (spare + 1e-9).sum()

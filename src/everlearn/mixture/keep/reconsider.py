@@ -37,6 +37,7 @@ class Sample(NamedTuple):
     ratio: float  # rows that each stands for
     n: int  # rows of the stream
     drawn: bool = False  # from the components, as no rows are kept
+    unseen: NDArray[np.intp] | None = None  # columns without any value
 
 
 class Sums(NamedTuple):
@@ -62,9 +63,10 @@ def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[No
     raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
     gaps = bool(np.isnan(raw).any())
+    unseen = np.flatnonzero(np.isnan(raw).all(axis=0)) if gaps else None
     model = None if state.model is None else refreshed(state.model)
     for _ in range(FIRST_PASSES if gaps and model is None else 1):
-        sample = Sample(fill(raw, model, rng) if gaps else raw, weights, ratio, state.n)
+        sample = Sample(fill(raw, model, rng) if gaps else raw, weights, ratio, state.n, unseen=unseen)
         yield
         model = yield from _search(sample, raw if gaps else None, model, settings, asked)
     assert model is not None
@@ -82,7 +84,7 @@ def _search(
     sample: Sample, raw: Array | None, old: Model | None, settings: Settings, asked: bool
 ) -> Generator[None, None, Model]:
     """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
-    Z, weights, ratio, n, is_drawn = sample
+    Z, weights, ratio, n, is_drawn, _ = sample
     fine = 1.0 if old is None else old.fine
     world = _world(sample, old, fine)
     ridge = ridge_of(world.variance, world.smooth, fine)
@@ -109,6 +111,7 @@ def _search(
         fit = yield from polish(whole, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
         fit = yield from _em_with_gaps(raw, weights, fit)
+        fit = _without_unseen(fit, np.flatnonzero(np.isnan(raw).all(axis=0)))
     stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
     if (ratio > 1.0 or is_drawn) and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
@@ -123,7 +126,7 @@ def _world(sample: Sample, old: Model | None, fine: float) -> World:
     first rows go on telling which columns are smooth, and how large the ridge is.
     """
     known = old.world if sample.drawn and old is not None else None
-    return world_of_rows(sample.Z, sample.weights, fine, known)
+    return world_of_rows(sample.Z, sample.weights, fine, known, sample.unseen)
 
 
 def _chosen(m: int, most: int, n: int) -> NDArray[np.intp]:
@@ -165,18 +168,33 @@ def mixture_of(model: Model) -> Mixture:
 def fill(raw: Array, model: Model | None, rng: np.random.Generator) -> Array:
     """Rows with their gaps filled by draws: from the mixture given the rest of the row, at first from the columns.
 
-    Draws and not means: filled by means, rows would pile up between the groups, and a search would find them.
+    Draws and not means: filled by means, rows would pile up between the groups, and a search would find them. A column
+    without any value is zero: draws would have chance correlations with the others.
     """
     Z = raw.copy()
+    unseen = np.isnan(raw).all(axis=0)
+    Z[:, unseen] = 0.0
     if model is not None:
         mixture = mixture_of(model)
         gap_kernels.fill_sample(Z, mixture, rng.random(len(Z)), rng.standard_normal(Z.shape))
         return Z
-    for j in range(Z.shape[1]):
+    for j in np.flatnonzero(~unseen):
         missing = np.isnan(Z[:, j])
-        seen = Z[~missing, j]
-        Z[missing, j] = rng.choice(seen, missing.sum()) if len(seen) else 0.0
+        Z[missing, j] = rng.choice(Z[~missing, j], missing.sum())
     return Z
+
+
+def _without_unseen(fit: Fit, unseen: NDArray[np.intp]) -> Fit:
+    """The fit with columns that have no value: of mean 0 and variance 1 in the frame, without correlations."""
+    if not len(unseen):
+        return fit
+    counts, means, scatters = (values.copy() for values in fit.moments)
+    matrix = fit.shape.matrix.copy()
+    for values, variance in ((scatters, counts[:, None]), (matrix[None], np.ones((1, 1)))):
+        values[:, unseen, :] = values[:, :, unseen] = 0.0
+        values[:, unseen, unseen] = variance
+    means[:, unseen] = 0.0
+    return fit._replace(moments=Moments(counts, means, scatters), shape=fit.shape._replace(matrix=matrix))
 
 
 def _em_with_gaps(raw: Array, weights: Array, fit: Fit) -> Generator[None, None, Fit]:

@@ -57,13 +57,15 @@ class Problem(NamedTuple):
     settings: Settings
     rng: np.random.Generator
     price: float  # nats a component
+    varying: int  # columns that are not constant
 
 
 def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
     """The search on given rows; its random starts follow from the seed and the row of the stream."""
     rows = Rows(Z, weights, background_of(Z, world.background))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal))
+    varying = int(np.count_nonzero(np.ptp(Z, axis=0)))
+    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal), varying)
 
 
 def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
@@ -155,7 +157,15 @@ def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None,
     return R, moments
 
 
+def _least_tau(problem: Problem, K: int) -> float:
+    """Least weight of the common shape: a few rows of one component have correlations by chance only."""
+    D = problem.rows.Z.shape[1]
+    least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
+    return float(min(least, TAUS[-1]))
+
+
 def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
+    tau = max(tau, _least_tau(problem, len(moments.counts))) if len(moments.counts) == 1 else tau
     return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 
@@ -185,10 +195,8 @@ def _judged(problem: Problem, R: Array, moments: Moments, shape: Shape) -> Slice
 
 def _tuned(problem: Problem, fit: Fit) -> Slices:
     """The weight of the common shape that leaves rows out best, given R: uphill on a grid."""
-    D = problem.rows.Z.shape[1]
-    if fit.size == 1:
-        return fit
-    grid = [tau for tau in TAUS if min((D / 24) ** 2, TAUS[-1]) <= tau <= max(4.0, 4.0 * D)]
+    D, least = problem.varying, _least_tau(problem, fit.size)
+    grid = [tau for tau in TAUS if least <= tau <= max(4.0, 4.0 * D, 2.0 * least)]
     at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
     best, top = fit.shape, fit.log_density
     for direction in (1, -1):

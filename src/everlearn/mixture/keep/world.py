@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
 from everlearn.mixture.state import Array, Background, Frame, World
 
+Indices = NDArray[np.intp]
+
 # Ridge of a column, in units of its trimmed variance.
 RIDGE = 1e-3
 # Share of the values of a column, those farthest from its median, that its trimmed variance leaves out.
@@ -16,6 +18,8 @@ TRIMMED = 0.01
 OUTLYING = 20.0
 # More outlying rows than this share are a group of their own and not left out.
 MAX_OUTLYING = 0.02
+# Correlations are shrunk where there are fewer rows than this for each column that varies.
+ROWS_A_COLUMN = 10.0
 # A column is smooth if this share of its values is distinct; only there may the ridge be smaller.
 DISTINCT = 0.9
 
@@ -47,12 +51,19 @@ def trimmed_variances(X: Array, centre: Array) -> Array:
     return out
 
 
-def world_of_rows(Z: Array, weights: Array, fine: float, known: World | None = None) -> World:
-    """The world of a sample without gaps; from `known` come variances and smooth columns, if the sample cannot tell."""
+def world_of_rows(
+    Z: Array, weights: Array, fine: float, known: World | None = None, unseen: Indices | None = None
+) -> World:
+    """The world of a sample without gaps; from `known` come variances and smooth columns, if the sample cannot tell.
+
+    Columns that are `unseen` have variance 1: the frame has given them a scale, and nothing else is known.
+    """
     centre = weights @ Z / weights.sum()
     covariance = _covariance(Z, weights, centre)
     kept = weights * _is_typical(Z)
     typical = _covariance(Z, kept, kept @ Z / kept.sum())
+    if unseen is not None:
+        covariance[unseen, unseen] = 1.0
     variance = known.variance if known else _variances_for_ridge(Z)
     smooth = known.smooth if known else smooth_columns(Z)
     full = covariance + np.diag(ridge_of(variance, smooth, fine))
@@ -88,8 +99,16 @@ def _is_typical(Z: Array) -> NDArray[np.bool_]:
 
 
 def _covariance(Z: Array, weights: Array, centre: Array) -> Array:
-    E = Z - centre
-    return np.asarray((E * weights[:, None]).T @ E / max(weights.sum() - 1.0, 1.0))
+    """Covariance; with few rows it has no correlations, which would be those of chance."""
+    E, spare = Z - centre, max(weights.sum() - 1.0, 1.0)
+    covariance = (E * weights[:, None]).T @ E / spare
+    return uncorrelated_by_chance(covariance, spare, int(np.count_nonzero(np.diag(covariance))))
+
+
+def uncorrelated_by_chance(covariance: Array, rows: float, varying: int) -> Array:
+    """Covariance without the correlations that are chance: nearly all of few rows, none from ROWS_A_COLUMN on."""
+    chance = max(0.0, 1.0 - rows / (ROWS_A_COLUMN * max(varying, 1)))
+    return np.asarray(covariance - chance * (covariance - np.diag(np.diag(covariance))))
 
 
 def _observed(X: Array) -> list[Array]:
