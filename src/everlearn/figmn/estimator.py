@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.columns import Indices, column_numbers
-from everlearn.base.conditioning import LIMIT, Conditional
-from everlearn.base.density import Density, check_draws, generator
-from everlearn.base.estimator import StreamEstimator, as_rows, column_names
+from everlearn.base.columns import Indices
+from everlearn.base.conditioning import LIMIT
+from everlearn.base.density import check_draws, generator
+from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.base.scaling import Frame, frame_of_rows, frame_of_spread
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.figmn import ask, keep, learn, merge
@@ -35,15 +35,15 @@ from everlearn.figmn.state import (
     novelty_thresholds,
     with_capacity,
 )
-from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.gaussian.gaussian import moment_match
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
 from everlearn.linalg.backend import HOST, Backend
 from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.linalg.chunked import to_internal, to_internal_with_gaps
 from everlearn.monitoring import event_log, page_hinkley
-from everlearn.monitoring.event_log import Event, MonitorState
+from everlearn.monitoring.event_log import MonitorState
 from everlearn.monitoring.kernels.page_hinkley import TestSettings
 from everlearn.monitoring.page_hinkley import PageHinkley
 from everlearn.persistence.schema import check_state, expect, expect_fields, require
@@ -100,7 +100,7 @@ def squared_scale(scale: Array, *, diagonal: bool) -> Array:
     return scale * scale if diagonal else scale * scale[:, None]
 
 
-class FIGMN(Density, StreamEstimator):
+class FIGMN(MixtureAnswers):
     """Fast incremental Gaussian mixture network [1]_: a mixture learned in one pass, one row at a time.
 
     A row that is near a component (its squared Mahalanobis distance is below the upper `beta` quantile of chi-square)
@@ -326,36 +326,6 @@ class FIGMN(Density, StreamEstimator):
         return new
 
     # -- learning ---------------------------------------------------------------------------------
-
-    def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
-        """Learn the rows of X, and return the log-density that each had just before it was learned.
-
-        This is how to score a stream as it comes, in one pass.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The next rows of the stream.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows; a row of weight zero is left out.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log-densities, in nats; NaN for rows that came while the model was warming up, and for those left out.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import FIGMN
-        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
-        >>> X[700] = 9.0
-        >>> log_density = FIGMN().prequential(X)
-        >>> int(np.nanargmin(log_density))
-        700
-        """
-        log_density: Array = self._advance(X, None, sample_weight)
-        return log_density
 
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
@@ -635,195 +605,23 @@ class FIGMN(Density, StreamEstimator):
         X, labels = mixtures.sample(mixture_of(state), n_samples, generator(self.random_state))
         return X * constants.frame.scale, labels
 
-    # -- any columns from any others --------------------------------------------------------------
+    # -- any columns from any others, see `MixtureAnswers` ------------------------------------------
 
-    def condition(self, X: ArrayLike, *, given: Any = None, target: Any = None) -> Conditional:
-        """Distribution of some columns for each row, once others are known.
-
-        Columns are chosen by name or number, one or a list. NaN among the known values means "not observed".
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Without `given`: rows with all columns of the model, in which the target columns are not looked at. With
-            `given`: those columns only, in that order.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        target : column or list of columns, optional
-            The columns to answer for; by default all that are not given.
-
-        Returns
-        -------
-        Conditional
-            A Gaussian mixture for each row: mean, standard deviation, quantiles, intervals, density, samples.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import FIGMN
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1]))
-        >>> model.condition([[2.0]], given=0, target=1).mean().round(1)
-        array([[7.]])
-        """
-        rows, columns = self._resolve_columns(X, given, target)
+    def _conditional(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
         state, constants = self._current()
         mixture = ask.condition(state, to_internal(rows, constants.inverse_scale, LIMIT), columns)
-        names = self._column_names()
-        shown = columns.tolist() if names is None else [names[column] for column in columns]
-        return Conditional(mixture, constants.frame.scale[columns], shown)
+        return mixture, constants.frame.scale[columns]
 
-    def predict_columns(
-        self,
-        X: ArrayLike,
-        target: Any,
-        *,
-        given: Any = None,
-        return_std: bool = False,
-        return_cov: bool = False,
-        interval: float | None = None,
-    ) -> Any:
-        """Expected values of some columns for each row, given the others.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Rows, as for `condition`.
-        target : column or list of columns
-            The columns to predict, by name or number.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        return_std : bool, default=False
-            Whether to return standard deviations too.
-        return_cov : bool, default=False
-            Whether to return covariances too.
-        interval : float, optional
-            Whether to return the ends of the central interval of this probability too.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_targets)
-            Expected values. What else was asked for follows in a tuple, in the order of the parameters:
-        std : ndarray of shape (n_samples, n_targets)
-            Standard deviations.
-        cov : ndarray of shape (n_samples, n_targets, n_targets)
-            Covariances.
-        ends : tuple (low, high) of ndarray of shape (n_samples, n_targets)
-            Ends of the intervals.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import FIGMN
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1, -x]))
-        >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
-        array([[ 7., -2.]])
-        >>> mean, (low, high) = model.predict_columns([[2.0, np.nan, np.nan]], target=1, interval=0.9)
-        >>> bool(low < mean < high)
-        True
-        """
-        rows, columns = self._resolve_columns(X, given, target)
+    def _conditional_mean(self, rows: Array, columns: Indices) -> Array:
+        # Means of a few rows come straight from the precisions.
         state, constants = self._current()
-        if interval is not None:
-            conditional.check_coverage("interval", interval)
-        scale, internal = constants.frame.scale[columns], to_internal(rows, constants.inverse_scale, LIMIT)
-        if not (return_std or return_cov or interval is not None):
-            return ask.conditional_mean(state, internal, columns) * scale
-        answers: list[list[Any]] = []
-        # Part by part, because conditional mixtures are larger than what is asked of them.
-        for part in ask.conditional_parts(state, internal, columns):
-            found = [conditional.mean(part) * scale]
-            if return_std:
-                found.append(conditional.std(part) * scale)
-            if return_cov:
-                found.append(conditional.covariance(part) * scale * scale[:, None])
-            if interval is not None:
-                found.extend(end * scale for end in conditional.interval(part, interval))
-            answers.append(found)
-        joined = [np.concatenate(values) for values in zip(*answers, strict=True)]
-        return (*joined[:-2], tuple(joined[-2:])) if interval is not None else tuple(joined)
+        internal = to_internal(rows, constants.inverse_scale, LIMIT)
+        return ask.conditional_mean(state, internal, columns) * constants.frame.scale[columns]
 
-    def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Fill missing values with their expectation given what was observed in the row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN where a value was not observed.
-        return_std : bool, default=False
-            Whether to return the standard deviation of each filled value too.
-
-        Returns
-        -------
-        filled : ndarray of shape (n_samples, n_features)
-            The rows without missing values; observed values as they were.
-        std : ndarray of shape (n_samples, n_features)
-            Standard deviations, zero where a value was observed; only with `return_std`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import FIGMN
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = FIGMN(beta=0).fit(np.column_stack([x, 3 * x + 1]))
-        >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)
-        array([[2., 7.],
-               [1., 4.]])
-        """
-        self._check_started()
-        rows = self._check_X(X)
+    def _expected_gaps(self, rows: Array) -> tuple[Array, Array]:
         state, constants = self._current()
         mean, std = ask.impute(state, to_internal(rows, constants.inverse_scale, LIMIT))
-        filled: Array = np.where(np.isnan(rows), mean * constants.frame.scale, rows)
-        return (filled, std * constants.frame.scale) if return_std else filled
-
-    def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
-        """Draw values of some columns for each row, given the others.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Rows, as for `condition`.
-        target : column or list of columns
-            The columns to draw, by name or number.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        n_samples : int, default=1
-            Draws for each row.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_samples, n_targets)
-            The draws.
-        """
-        return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
-
-    def _column_names(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else list(names)
-
-    def _resolve_columns(self, X: ArrayLike, given: Any, target: Any) -> tuple[Array, Indices]:
-        """Rows with all columns, NaN where nothing is given, and the numbers of the target columns."""
-        self._check_started()
-        names, D = self._column_names(), self.n_features_in_
-        if given is None:
-            if target is None:
-                raise InputError("Say which columns to ask for: target= by name or number, or given= for all others.")
-            return self._check_X(X), column_numbers(target, names, D, "target")
-        known = column_numbers(given, names, D, "given")
-        columns = np.setdiff1d(np.arange(D), known) if target is None else column_numbers(target, names, D, "target")
-        if not len(columns) or np.isin(columns, known).any():
-            raise InputError(f"given={given!r} and target={target!r} must be different columns, and target not empty.")
-        values, own = as_rows(X), column_names(X)
-        if values.shape[1] != len(known):
-            raise InputError(f"X has {values.shape[1]} columns, given names {len(known)}; X holds the given ones only.")
-        wanted = None if names is None else [names[column] for column in known]
-        if own is not None and wanted is not None and own != wanted:
-            raise InputError(f"X has the columns {own}, given names {wanted}. Give X in the order of given.")
-        rows = np.full((len(values), D), np.nan)
-        rows[:, known] = values
-        return self._check_X(rows), columns
+        return mean * constants.frame.scale, std * constants.frame.scale
 
     # -- what was learned -------------------------------------------------------------------------
 
@@ -863,19 +661,6 @@ class FIGMN(Density, StreamEstimator):
         """Number of rows learned."""
         self._check_started()
         return int(self._state_.n_rows + (self._warmup_.n if self._warmup_ is not None else 0))
-
-    @property
-    def prequential_score_(self) -> float | None:
-        """Mean log-density of the rows, each taken before it was learned; None while there is none."""
-        self._check_started()
-        n, total = self._monitor_.totals
-        return float(total / n) if n else None
-
-    @property
-    def events_(self) -> list[Event]:
-        """The latest novelties and changes."""
-        self._check_started()
-        return event_log.events(self._monitor_)
 
     @property
     def effective_samples_(self) -> float:

@@ -12,14 +12,14 @@ from scipy.special import chdtri
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.columns import Indices, column_numbers
-from everlearn.base.conditioning import Conditional, to_scale
-from everlearn.base.density import Density, check_draws, generator
-from everlearn.base.estimator import StreamEstimator, as_rows, column_names
-from everlearn.base.frames import in_kind_of
+from everlearn.base.columns import Indices
+from everlearn.base.conditioning import to_scale
+from everlearn.base.density import check_draws, generator
+from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
+from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.linalg.column_scan import subtract_observed
 from everlearn.mixture import adaptive, ask, learn, loading
 from everlearn.mixture import merge as merging
@@ -34,7 +34,6 @@ from everlearn.mixture.learn import Progress
 from everlearn.mixture.p_values import p_values
 from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
-from everlearn.monitoring.event_log import Event
 from everlearn.monitoring.page_hinkley import PageHinkley, check
 from everlearn.persistence.schema import expect_fields, require
 
@@ -51,7 +50,7 @@ MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
 _ONES = np.ones(1024)
 
 
-class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
+class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MixtureAnswers):
     """Gaussian mixture of a stream, learned in one pass, that finds how many components there are.
 
     Each row updates few components by its posterior probabilities. A bounded sample of the rows is kept beside them,
@@ -271,34 +270,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         self._advance(X, None, sample_weight)
         return self
-
-    def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
-        """Learn the rows of X, and return the log-density that each had just before it was learned.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The next rows of the stream.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log-densities, in nats; NaN for rows that came while the model was warming up.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
-        >>> X = np.random.default_rng(0).normal(size=(1000, 2))
-        >>> X[700] = 9.0
-        >>> log_density = IncrementalGaussianMixture().prequential(X)
-        >>> int(np.nanargmin(log_density))
-        700
-        """
-        log_density: Array = self._advance(X, None, sample_weight)
-        return log_density
 
     def fit_predict(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> NDArray[np.intp]:
         """Forget everything, learn the rows of X and return the component of each.
@@ -624,199 +595,18 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         source = generator(self.random_state if random_state is None else random_state)
         return mixtures.sample(ask.components_mixture(self._look()), n_samples, source)
 
-    # -- any columns from any others ----------------------------------------------------------------
+    # -- any columns from any others, see `MixtureAnswers` ------------------------------------------
 
-    def condition(self, X: ArrayLike, *, given: Any = None, target: Any = None) -> Conditional:
-        """Distribution of some columns for each row, once others are known.
-
-        Columns are chosen by name or number, one or a list. NaN among the known values means "not observed".
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Without `given`: rows with all columns of the model, in which the target columns are not looked at. With
-            `given`: those columns only, in that order.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        target : column or list of columns, optional
-            The columns to answer for; by default all that are not given.
-
-        Returns
-        -------
-        Conditional
-            A Gaussian mixture for each row: mean, standard deviation, quantiles, intervals, density, samples.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1]))
-        >>> model.condition([[2.0]], given=0, target=1).mean().round(1)
-        array([[7.]])
-        """
-        rows, columns = self._question(X, given, target)
-        names = self._names()
-        shown = columns.tolist() if names is None else [names[column] for column in columns]
-        return self._conditional(rows, columns, shown)
-
-    def predict_columns(
-        self,
-        X: ArrayLike,
-        target: Any,
-        *,
-        given: Any = None,
-        return_std: bool = False,
-        return_cov: bool = False,
-        interval: float | None = None,
-    ) -> Any:
-        """Expected values of some columns for each row, given the others.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Rows, as for `condition`.
-        target : column or list of columns
-            The columns to predict, by name or number.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        return_std : bool, default=False
-            Whether to return standard deviations too.
-        return_cov : bool, default=False
-            Whether to return covariances too.
-        interval : float, optional
-            Whether to return the ends of the central interval of this probability too.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples, n_targets)
-            Expected values. What else was asked for follows in a tuple, in the order of the parameters:
-        std : ndarray of shape (n_samples, n_targets)
-            Standard deviations.
-        cov : ndarray of shape (n_samples, n_targets, n_targets)
-            Covariances.
-        ends : tuple (low, high) of ndarray of shape (n_samples, n_targets)
-            Ends of the intervals.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1, -x]))
-        >>> model.predict_columns([[2.0]], target=[1, 2], given=0).round(1)
-        array([[ 7., -2.]])
-        >>> mean, (low, high) = model.predict_columns([[2.0, np.nan, np.nan]], target=1, interval=0.9)
-        >>> bool(low < mean < high)
-        True
-        """
-        if interval is not None:
-            conditional.check_coverage("interval", interval)
-        rows, columns = self._question(X, given, target)
-        answers: list[list[Any]] = []
-        for start in range(0, len(rows), self._part_rows(len(columns))):
-            part = rows[start : start + self._part_rows(len(columns))]
-            answer = self._conditional(part, columns, [])
-            found: list[Any] = [answer.mean()]
-            found += [answer.std()] if return_std else []
-            found += [answer.cov()] if return_cov else []
-            found += [] if interval is None else [np.stack(answer.interval(interval), axis=1)]
-            answers.append(found)
-        joined: list[Any] = [np.concatenate(values) for values in zip(*answers, strict=True)]
-        if interval is not None:
-            joined[-1] = (joined[-1][:, 0], joined[-1][:, 1])
-        return joined[0] if len(joined) == 1 else tuple(joined)
-
-    def impute(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Fill the gaps of each row with their expectation given what was observed.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN where a value was not observed.
-        return_std : bool, default=False
-            Whether to return the standard deviation of each filled value too.
-
-        Returns
-        -------
-        filled : ndarray or data frame of shape (n_samples, n_features)
-            The rows without gaps; observed values as they were. A data frame comes back as one.
-        std : ndarray or data frame of shape (n_samples, n_features)
-            Standard deviations, zero where a value was observed; only with `return_std`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from everlearn import IncrementalGaussianMixture
-        >>> x = np.random.default_rng(0).normal(size=2000)
-        >>> model = IncrementalGaussianMixture().fit(np.column_stack([x, 3 * x + 1]))
-        >>> model.impute([[2.0, np.nan], [np.nan, 4.0]]).round(1)
-        array([[2., 7.],
-               [1., 4.]])
-        """
-        self._check_started()
-        rows = self._check_X(X)
-        mixture, scale = ask.scaled_mixture(self._look())
-        values, std = conditional.impute(to_scale(rows, scale), mixture)
-        filled = in_kind_of(X, np.where(np.isnan(rows), values * scale, rows))
-        return (filled, in_kind_of(X, std * scale)) if return_std else filled
-
-    def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
-        """Draw values of some columns for each row, given the others.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, n_given)
-            Rows, as for `condition`.
-        target : column or list of columns
-            The columns to draw, by name or number.
-        given : column or list of columns, optional
-            The columns that X holds; by default all.
-        n_samples : int, default=1
-            Draws for each row.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_samples, n_targets)
-            The draws.
-        """
-        return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
-
-    def _conditional(self, rows: Array, columns: Indices, shown: list[Any]) -> Conditional:
+    def _conditional(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
         others = np.setdiff1d(np.arange(self.n_features_in_), columns)
         mixture, scale = ask.scaled_mixture(self._look())
         known = to_scale(rows[:, others], scale[others])
-        return Conditional(conditional.condition(mixture, others, known, columns), scale[columns], shown)
+        return conditional.condition(mixture, others, known, columns), scale[columns]
 
-    def _part_rows(self, targets: int) -> int:
-        """Rows whose conditional mixtures fill about 16 MiB."""
-        return max(1, 2**21 // ((self.n_components_ + 1) * max(targets, 1) * self.n_features_in_))
-
-    def _names(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else list(names)
-
-    def _question(self, X: ArrayLike, given: Any, target: Any) -> tuple[Array, Indices]:
-        """Rows with all columns, NaN where nothing is given, and the numbers of the target columns."""
-        self._check_started()
-        names, D = self._names(), self.n_features_in_
-        if given is None:
-            if target is None:
-                raise InputError("Say which columns to ask for: target= by name or number, or given= for all others.")
-            return self._check_X(X), column_numbers(target, names, D, "target")
-        known = column_numbers(given, names, D, "given")
-        columns = np.setdiff1d(np.arange(D), known) if target is None else column_numbers(target, names, D, "target")
-        if not len(columns) or np.isin(columns, known).any():
-            raise InputError(f"given={given!r} and target={target!r} must be different columns, and target not empty.")
-        values, own = as_rows(X), column_names(X)
-        if values.shape[1] != len(known):
-            raise InputError(f"X has {values.shape[1]} columns, given names {len(known)}; X holds the given ones only.")
-        wanted = None if names is None else [names[column] for column in known]
-        if own is not None and wanted is not None and own != wanted:
-            raise InputError(f"X has the columns {own}, given names {wanted}. Give X in the order of given.")
-        rows = np.full((len(values), D), np.nan)
-        rows[:, known] = values
-        return self._check_X(rows), columns
+    def _expected_gaps(self, rows: Array) -> tuple[Array, Array]:
+        mixture, scale = ask.scaled_mixture(self._look())
+        values, std = conditional.impute(to_scale(rows, scale), mixture)
+        return values * scale, std * scale
 
     # -- what was learned -----------------------------------------------------------------------------
 
@@ -860,19 +650,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         state, pending = self._state_, self._state_.pending
         known = 0.0 if state.model is None else state.model.components.total[0]
         return float(known + pending.weights[: pending.size].sum())
-
-    @property
-    def prequential_score_(self) -> float | None:
-        """Mean log-density of the rows, each taken before it was learned; None while there is none."""
-        self._check_started()
-        n, total = self._monitor_.totals
-        return float(total / n) if n else None
-
-    @property
-    def events_(self) -> list[Event]:
-        """The latest novelties and changes."""
-        self._check_started()
-        return event_log.events(self._monitor_)
 
     @property
     def keeps_rows_(self) -> bool:
