@@ -89,7 +89,9 @@ def test_reference_names_every_public_name():
 
 def test_readme_shows_the_peers_as_they_were_measured():
     """The figures of each row of a table stand, in their order, in one line of a result page that is linked to."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Beside its peers")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it is best at")[2].partition("\n## ")[0]
+    )
     shown = [figures for line in section.splitlines() if line.startswith("|") and (figures := _figures(line))]
     linked = re.findall(r"\]\((benchmarks/results/\w+\.md)\)", section)
     measured = [_figures(line) for page in linked for line in (ROOT / page).read_text(encoding="utf-8").splitlines()]
