@@ -1,7 +1,10 @@
 """The live page in a real Chromium, against a running service."""
 
+import functools
+import http.server
 import json
 import shutil
+import threading
 import time
 
 import numpy as np
@@ -224,3 +227,80 @@ def test_the_token_is_asked_for_and_a_lost_service_comes_back(browser, start_ser
     until(browser, lambda b: text(b, "rows") == "600")
     service.kill()
     until(browser, lambda b: text(b, "state") in ("reconnecting", "the service does not answer"))
+
+
+# -- a page of somebody else -----------------------------------------------------------------------
+
+FOREIGN_PAGE = """<!doctype html><title>evil</title><body><form id="form" method="post" enctype="text/plain"
+target="frame"><input name='{"rows": [[1.0, 2.0]], "x": "' value='"}'></form><iframe name="frame"></iframe>"""
+ATTACKS = """
+const url = arguments[0], done = arguments[arguments.length - 1];
+const body = JSON.stringify({rows: [[1.0, 2.0]]}), headers = {"Content-Type": "application/json"};
+const post = more => () => fetch(url + "/models/stolen/learn", {method: "POST", body, ...more});
+const element = (kind, path) => () => new Promise((yes, no) => {
+  const made = document.createElement(kind);
+  made.src = url + path;
+  made.onload = () => yes({ok: true});
+  made.onerror = () => no("refused");
+  document.body.append(made);
+});
+const tried = {
+  "simple POST": post({}),
+  "POST without reading": post({mode: "no-cors"}),
+  "POST of JSON": post({headers}),
+  "PUT": () => fetch(url + "/models/stolen", {method: "PUT", body: '{"columns": ["a"]}', headers}),
+  "DELETE": () => fetch(url + "/models/other", {method: "DELETE"}),
+  "GET": () => fetch(url + "/models"),
+  "health": () => fetch(url + "/health"),
+  "script": element("script", "/static/page.js"),
+  "image": element("img", "/favicon.svg"),
+  "events": () => new Promise((yes, no) => {
+    const source = new EventSource(url + "/models/other/events");
+    source.onopen = () => yes({ok: true});
+    source.onerror = () => { source.close(); no("refused"); };
+  }),
+};
+document.getElementById("form").action = url + "/models/stolen/learn";
+document.getElementById("form").submit();
+(async () => {
+  const found = {};
+  for (const [name, attack] of Object.entries(tried)) {
+    try {
+      const answer = await attack();
+      found[name] = answer.type === "opaque" ? "opaque" : "status " + answer.status;
+    } catch (error) { found[name] = "refused"; }
+  }
+  done(found);
+})();
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A page at another port, which is another origin."""
+    (tmp_path / "index.html").write_text(FOREIGN_PAGE)
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}/index.html"
+        server.shutdown()
+
+
+def test_pages_of_other_origins_reach_nothing(browser, service, foreign):
+    browser.get(foreign)
+    browser.set_script_timeout(60)
+    found = browser.execute_async_script(ATTACKS, service.url)
+    assert len(found) == 10
+    assert set(found.values()) == {"refused"}, found
+    with service.client() as client:
+        names = {model["name"] for model in client.get("/models").json()["models"]}
+    assert "other" in names
+    assert "stolen" not in names
+    # The same requests of the service's own page are answered: it is the origin that was refused.
+    browser.get(service.url)
+    own = "const done = arguments[0]; fetch('/models').then(answer => done(answer.status), () => done(0))"
+    assert browser.execute_async_script(own) == 200
