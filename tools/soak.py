@@ -2,12 +2,12 @@
 
     python tools/soak.py [--minutes 30] [--seed 0]
 
-Three programs run on one small disk: `serve`, to which clients send rows and repeat them until they are acknowledged;
-`learn` over files that grow; and `learn` over a Redis stream, where redis-server is installed. Every second or two one
-of them is killed (SIGKILL, SIGTERM, SIGINT), the disk is filled to its last byte for a moment, or the broker is killed.
-Hostile requests come in between. In the last part nothing is disturbed any more, and the memory of the service is
-measured at its beginning and at its end. The status is 1 if a row was lost or learned twice, or something else than our
-own messages was said.
+Four programs run on one small disk: `serve`, to which clients send rows and repeat them until they are acknowledged;
+`learn` and `watch` over files that grow; and `learn` over a Redis stream, where redis-server is installed. Every second
+or so one of them is killed (SIGKILL, SIGTERM, SIGINT), the disk is filled to its last byte for a moment, or the broker
+is killed. Hostile requests come in between. In the last part nothing is disturbed any more, and the memory of the
+service is measured at its beginning and at its end. The status is 1 if a row was lost or learned twice, or something
+else than our own messages was said.
 
 Programs are forked from a process that has imported everything, so that a kill may fall anywhere and not only into the
 start. A disk of its own (tmpfs) needs the right to mount; elsewhere the limit on the size of files stands in for it.
@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 COLUMNS = ("number", "noise")
 DISK_BYTES = 48 << 20
-_CALM_SHARE = 0.2  # of the time, at the end, in which nothing is disturbed
+_CALM_SHARE = 0.12  # of the time, at the end, in which nothing is disturbed
 _BATCH = 20
 _SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
@@ -83,7 +83,7 @@ def fork_programs() -> None:
     import numpy as np
 
     from everlearn import IncrementalGaussianMixture
-    from everlearn.cli import learn_run, main  # noqa: F401  loads what a run needs
+    from everlearn.cli import learn_run, main, watch_run  # noqa: F401  loads what a run needs
     from everlearn.service import app, server  # noqa: F401
     from everlearn.streams import runner
 
@@ -111,8 +111,14 @@ def _audit() -> None:
     The mean of a model could tell as much, but rounds; here a lost row and a doubled one cannot cancel out.
     """
     from everlearn.streams.session import Session
+    from everlearn.watch.session import WatchSession
 
-    learn, memory, restore = Session.learn, Session._memory, Session._restore
+    for cls in (Session, WatchSession):
+        _audit_class(cls)
+
+
+def _audit_class(cls: Any) -> None:
+    learn, memory, restore = cls.learn, cls._memory, cls._restore
 
     def learn_and_add(self: Any, X: Any, *rest: Any) -> Any:
         result = learn(self, X, *rest)
@@ -124,11 +130,11 @@ def _audit() -> None:
     def memory_with_sums(self: Any) -> Any:
         return {**memory(self), "audit": getattr(self, "audit", [0, 0, 0])}
 
-    def restore_with_sums(self: Any, kept: Any) -> None:
-        restore(self, kept)
-        self.audit = kept.get("audit", [0, 0, 0])
+    def restore_with_sums(self: Any, *kept: Any) -> None:
+        restore(self, *kept)
+        self.audit = kept[-1].get("audit", [0, 0, 0])
 
-    Session.learn, Session._memory, Session._restore = learn_and_add, memory_with_sums, restore_with_sums  # type: ignore
+    cls.learn, cls._memory, cls._restore = learn_and_add, memory_with_sums, restore_with_sums
 
 
 def _become(arguments: list[str], log: str, main: Callable[..., Any]) -> None:
@@ -215,7 +221,7 @@ class Program:
         end = time.monotonic() + seconds
         while (status := self._forks.ask(ended=self.pid)) is None:
             if time.monotonic() > end:
-                self.endings[-1000] += 1  # did not end when told to
+                self.endings[-1000 - number] += 1  # did not end when told to
                 os.kill(self.pid, signal.SIGKILL)
                 end = float("inf")
             time.sleep(0.01)
@@ -497,16 +503,22 @@ class Soak:
         port = _free_port()
         rows = folder / "files"
         rows.mkdir()
+        files = FileSender("files", seed + 10, rows)
         self.senders: dict[str, list[Sender]] = {
             "serve": [HttpSender(f"s{i % 2}", seed + i, port, self.unexpected) for i in range(2)],
-            "learn, files": [FileSender("files", seed + 10, rows)],
+            "learn, files": [files],
+            "watch, files": [files],
         }
-        state = ["--state", str(self.disk.path / "learn.db"), "--follow", "--quiet"]
+        learn, watch = (["--state", str(self.disk.path / f"{name}.db"), "--follow"] for name in ("learn", "watch"))
         self.programs = {
             "serve": self._program(
                 "serve", ["serve", "--state", str(self.disk.path / "serve.db"), "--port", str(port), "--rate", "1e6"]
             ),
-            "learn, files": self._program("learn, files", ["learn", str(rows / "rows-*.csv"), *state]),
+            "learn, files": self._program("learn, files", ["learn", str(rows / "rows-*.csv"), *learn, "--quiet"]),
+            "watch, files": self._program(
+                "watch, files",
+                ["watch", str(rows / "rows-*.csv"), *watch, "--quiet", "--false-alarms", "1/10000rows"],
+            ),
         }
         self.broker = Broker(folder / "redis") if shutil.which("redis-server") else None
         if self.broker is not None:
@@ -550,7 +562,7 @@ class Soak:
         return Outcome(parts, self.full_disks, losses, hostile, (before, after), complaints + unexpected)
 
     def _all_senders(self) -> list[Sender]:
-        return [sender for senders in self.senders.values() for sender in senders]
+        return list(dict.fromkeys(sender for senders in self.senders.values() for sender in senders))
 
     def _disturb(self) -> None:
         """One disturbance, after a pause in which something gets done."""
@@ -575,10 +587,10 @@ class Soak:
         """Wait until everything is learned, and compare it with what was sent."""
         parts = []
         for name, senders in self.senders.items():
-            file = {"serve": "serve.db", "learn, files": "learn.db", "learn, Redis": "redis.db"}[name]
+            file = {"serve": "serve", "learn, files": "learn", "watch, files": "watch", "learn, Redis": "redis"}[name]
             models = sorted({sender.name for sender in senders}) if name == "serve" else ["model"]
             rows = sum(sender.rows for sender in senders)
-            learned, sums, bad = self._wait_for(self.disk.path / file, models, rows, self.programs[name])
+            learned, sums, bad = self._wait_for(self.disk.path / f"{file}.db", models, rows, self.programs[name])
             lost, doubled = max(0, rows - learned), max(0, learned - rows)
             if learned == rows and sums != [sum(sender.sums[k] for sender in senders) for k in range(2)]:
                 lost = doubled = 1  # at least: the numbers of the rows do not add up
@@ -596,16 +608,17 @@ class Soak:
         with Store(path) as store:
             while True:
                 program.keep_alive()
-                entries = [store.entry(name) for name in models]
-                learned = sum(entry.n_rows for entry in entries if entry is not None)
+                learned = sum(store.totals(name).get("rows", 0) for name in models)
                 if learned != seen:
                     seen, since = learned, time.monotonic()
                 if learned >= rows or time.monotonic() - since > 60.0:
                     time.sleep(1.0)  # for rows too many
-                    learned = sum(store.load(name).n_samples_seen_ for name in models)
                     kept = [(store.memory(name) or {})["audit"] for name in models]
-                    if sum(each[0] for each in kept) != learned:
-                        self.unexpected.append(f"{path.name}: a model counts other rows than were given to it")
+                    learned = sum(each[0] for each in kept)
+                    counted = sum(store.load(name).n_samples_seen_ for name in models)
+                    # A detector holds rows back that do not fit.
+                    if counted != learned and path.name != "watch.db":
+                        self.unexpected.append(f"{path.name}: a model counts {counted} rows and was given {learned}")
                     sums = [sum(each[k] for each in kept) for k in (1, 2)]
                     return learned, sums, sum(store.totals(name).get("bad rows", 0) for name in models)
                 time.sleep(0.1)

@@ -6,7 +6,9 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from typing import Any
 
+from everlearn.base.interrupts import HeldInterrupts
 from everlearn.errors import InputError, require
 from everlearn.service.settings import Settings
 
@@ -32,6 +34,16 @@ def serve(state: str | os.PathLike[str], settings: Settings, ready: Callable[[st
     InputError
         The address cannot be listened on.
     """
+    # An interrupt while Python imports can fall into a callback, where it is printed and lost: it waits.
+    with HeldInterrupts():
+        config = _configured(state, settings)
+    with _listen(settings) as listener:
+        ready(_url(settings.host, listener.getsockname()[1]))
+        require("uvicorn", extra="serve").Server(config).run(sockets=[listener])
+
+
+def _configured(state: str | os.PathLike[str], settings: Settings) -> Any:
+    """The server's configuration, with the application; the state file is open."""
     uvicorn = require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
     require("plotly", extra="serve")
@@ -43,19 +55,16 @@ def serve(state: str | os.PathLike[str], settings: Settings, ready: Callable[[st
 
     # Opened here and not when the application starts: there a full disk would end in a traceback of the server's.
     repository = ModelRepository(Store(state), settings.limits)
-    with _listen(settings) as listener:
-        config = uvicorn.Config(
-            create_app(repository, settings),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            http=limited_protocol(settings.limits),
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-            ws="none",
-        )
-        ready(_url(settings.host, listener.getsockname()[1]))
-        uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Config(
+        create_app(repository, settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http=limited_protocol(settings.limits),
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ws="none",
+    )
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -64,8 +64,11 @@ def command(
     """
     console = Console(quiet=quiet, highlight=False)
     with errors_explained():
-        from everlearn.service.server import serve
-        from everlearn.service.settings import MIB, Limits, Settings
+        from everlearn.base.interrupts import HeldInterrupts
+
+        with HeldInterrupts():  # while Python imports, an interrupt could be lost
+            from everlearn.service.server import serve
+            from everlearn.service.settings import MIB, Limits, Settings
 
         if token_file is not None:
             token = _token_in(token_file)
