@@ -636,6 +636,7 @@ class Soak:
 
 def soak(minutes: float, seed: int = 0) -> Outcome:
     """Run for some minutes; see the head of this file."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that programs and disk are given back all the same
     with tempfile.TemporaryDirectory(prefix="everlearn-soak-") as folder:
         run = Soak(minutes, seed, Path(folder))
         try:
