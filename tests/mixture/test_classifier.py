@@ -257,10 +257,14 @@ def test_the_work_of_weighing_is_bounded(monkeypatch):
     assert len(model._answers_.weighed.kernels.classes) <= 63
 
 
-def test_models_without_rows_in_their_files():
-    X, y = three_classes(100)
-    model = IncrementalGaussianMixtureClassifier().fit(X, y)
-    assert model.keeps_rows_
+def test_no_row_need_be_kept():
+    """Without rows the experts cannot be weighed: the classes are told apart nearly as well."""
+    X, y = three_classes(2600)
+    kept, none = (IncrementalGaussianMixtureClassifier(reservoir=size).fit(X[:2000], y[:2000]) for size in ("auto", 0))
+    assert kept.keeps_rows_
+    assert not none.keeps_rows_
+    assert len(dumps(none)) < 0.6 * len(dumps(kept))
+    assert none.score(X[2000:], y[2000:]) > kept.score(X[2000:], y[2000:]) - 0.02
 
 
 # -- merging and files ------------------------------------------------------------------------------

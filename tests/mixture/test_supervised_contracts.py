@@ -16,7 +16,7 @@ MODES = {
     "per class": IncrementalGaussianMixtureClassifier(),
     "FIGMN": FIGMNClassifier(),
     "regressor": IncrementalGaussianMixtureRegressor(),
-    "diagonal": IncrementalGaussianMixtureClassifier(covariance_type="diag"),
+    "diagonal": IncrementalGaussianMixtureClassifier(covariance_type="diag", reservoir=300),
     "forgetting": IncrementalGaussianMixtureClassifier(forgetting=0.99, max_components=5),
 }
 # These depend neither on the mode nor on what the model does inside.

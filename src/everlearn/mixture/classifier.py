@@ -98,7 +98,8 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         128 MiB.
     reservoir : "auto" or int, default="auto"
         Number of rows of each class that are kept for the searches of its structure, and for weighing the experts; see
-        `IncrementalGaussianMixture`.
+        `IncrementalGaussianMixture`. With 0 no row is kept, and the Gaussian experts count alike: probabilities are
+        less well calibrated.
     covariance_type : {"full", "diag"}, default="full"
         Shape of the covariances.
     forgetting : None or float, default=None
@@ -230,7 +231,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         if not known:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
         if answers.weighed is None or self._rows_ >= WEIGH_AGAIN * answers.weighed.rows:
-            self._answers_ = answers = Answers()
+            answers.classes.clear()
             answers.weighed, answers.experts = self._weigh(known)
         elif answers.experts is None:
             parts = [self._class_experts(c, answers.weighed) for c in known]
@@ -385,6 +386,8 @@ def moments_of(look: Look, units: Units) -> ClassMoments:
 
 def sampled_rows(look: Look, units: Units, n: int) -> tuple[Array, Array, Array]:
     """At most n rows that a mixture keeps, the weight of each, and the weight of what it stands for."""
+    if look.sample.size[0] == 0:
+        return np.empty((0, len(units.scale))), np.empty(0), np.empty(0)
     slots, stands_for, _ = sample_weights(look.sample, look.fading)
     chosen = np.sort(np.random.default_rng([len(slots), 3]).permutation(len(slots))[:n])
     kept = slots[chosen]
