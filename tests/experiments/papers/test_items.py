@@ -104,11 +104,11 @@ def test_mnist_of_the_shared_data_is_learned_digit_by_digit(shared_data):
     from everlearn.experiments.papers.figmn.digits import Images, learn_axes, learn_digits, seen_so_far
 
     data = mnist_from(shared_data)()
-    train = Images(data.data[2000:8000] / 255.0, data.target[2000:8000].astype(np.int64))
+    train = Images(data.data[2000:5000] / 255.0, data.target[2000:5000].astype(np.int64))
     test = Images(data.test_data[:1000] / 255.0, data.test_target[:1000].astype(np.int64))
-    results, model = learn_digits(learn_axes(data.data[:2000] / 255.0, 40), train, test)
+    results, model = learn_digits(learn_axes(data.data[:2000] / 255.0, 20), train, test)
     accuracy = seen_so_far(results, np.bincount(test.y))
     assert accuracy[-1] == pytest.approx(100 * np.mean(np.repeat(results.R[-1], np.bincount(test.y))))
     assert accuracy[0] == 100.0
-    assert accuracy[-1] > 93
-    assert model.class_count_.sum() == 6000
+    assert accuracy[-1] > 91
+    assert model.class_count_.sum() == 3000

@@ -10,7 +10,7 @@ import numpy as np
 from everlearn.continual import Results, Task, disjoint, permuted
 from everlearn.errors import require
 from everlearn.experiments.papers.continual_learning.paper import PAPER
-from everlearn.experiments.papers.figmn.digits import Settings, classifier, learn_axes
+from everlearn.experiments.papers.figmn.digits import classifier, learn_axes
 from everlearn.experiments.papers.figures import Panel, figure
 from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
@@ -21,7 +21,7 @@ PUBLIC = {
     "disjoint": "Public figures of other methods, not of these slides: OWM 96.35 (784-800-10), CAB 94.84.",
     "shuffled": "Public figure of another method, not of these slides: OWM 98.36 (three tasks).",
 }
-MIXTURE = Settings(50, 2.0, 0.001)
+N_AXES = 50
 
 
 def tasks_of(context: Context, protocol: str, seed: int) -> list[Task]:
@@ -99,8 +99,8 @@ def disjoint_mnist(context: Context) -> Findings:
 
 def _mixtures(tasks: list[Task]) -> Array:
     """Accuracies of axes from the first task, then one mixture a class."""
-    axes = learn_axes(tasks[0].X[:5000].astype(np.float64), MIXTURE.n_axes)
-    model = classifier(axes, MIXTURE)
+    axes = learn_axes(tasks[0].X[:5000].astype(np.float64), N_AXES)
+    model = classifier(axes)
     R = np.zeros((len(tasks), len(tasks)))
     for i, task in enumerate(tasks):
         labels = np.asarray(task.y)
