@@ -1,8 +1,11 @@
-"""SciPy's BLAS for kernels: matrix products without the interpreter lock, in double and single precision.
+"""SciPy's BLAS for kernels: matrix products without the interpreter lock.
+
+SciPy's own wrappers of level 3 hold the lock (their signatures do not say `threadsafe`), so that the components of a
+mixture could not be worked on side by side; NumPy has neither `syrk` nor `trmm`.
 
 Matrices are stored by rows, which are contiguous, as in a C-contiguous array or a part of it. Seen in Fortran's order
 such a matrix is transposed, and its upper triangle is the lower one. BLAS takes the address of every argument: numbers
-and letters go into a list of 64-bit numbers, the low bytes of which serve for integers of any length.
+and letters go into an array of 64-bit numbers, the low bytes of which serve for integers of any length.
 """
 
 import ctypes
@@ -10,7 +13,7 @@ import ctypes
 import numpy as np
 from scipy.linalg import cython_blas
 
-from everlearn.linalg.compile import external, kernel
+from everlearn.linalg.compile import external, inner, kernel
 from everlearn.linalg.dense import invert_upper
 
 # Triangular systems are solved in steps of so many rows, with a matrix product between the steps.
@@ -28,119 +31,96 @@ def _routine(name):
     return external(f"everlearn_{name}", pointer(capsule, signature(capsule)), signature(capsule).count(b"*"))
 
 
-_dgemm, _sgemm = _routine("dgemm"), _routine("sgemm")
-_dsymm, _ssymm = _routine("dsymm"), _routine("ssymm")
-_dsyrk, _ssyrk = _routine("dsyrk"), _routine("ssyrk")
-_dtrmm, _strmm = _routine("dtrmm"), _routine("strmm")
+_dgemm, _dsymm, _dsyrk, _dtrmm = (_routine(name) for name in ("dgemm", "dsymm", "dsyrk", "dtrmm"))
+# Bounds on distances are products in single precision, at twice the speed (figmn/bounds.py); nothing else is.
+_sgemm, _strmm = _routine("sgemm"), _routine("strmm")
+
+
+@inner
+def leading(A):
+    """Numbers from one row of a matrix to the next."""
+    return A.strides[0] // A.itemsize
 
 
 @kernel
-def _gemm(trans_a, trans_b, m, n, k, alpha, a, stride_a, b, stride_b, beta, c, stride_c, itemsize):
-    """C = alpha op(A) op(B) + beta C, for the matrices at addresses a, b and c, with strides in bytes."""
-    numbers = np.array(
-        [trans_b, trans_a, n, m, k, stride_b // itemsize, stride_a // itemsize, stride_c // itemsize], np.int64
-    )
-    double = np.array([alpha, beta])
-    single = double.astype(np.float32)
-    at = numbers.ctypes.data
-    if itemsize == 8:
-        s = double.ctypes.data
-        _dgemm(at, at + 8, at + 16, at + 24, at + 32, s, b, at + 40, a, at + 48, s + 8, c, at + 56)
+def _gemm(trans_a, trans_b, alpha, A, B, beta, C):
+    """C = alpha op(A) op(B) + beta C."""
+    # Seen in Fortran's order all three are transposed, so that C' = op(B)' op(A)' is asked for.
+    m, n = C.shape
+    k = A.shape[1] if trans_a == NORMAL else A.shape[0]
+    numbers = np.array([trans_b, trans_a, n, m, k, leading(B), leading(A), leading(C)], np.int64)
+    scalars = np.array([alpha, beta]).astype(C.dtype)
+    i, s = numbers.ctypes.data, scalars.ctypes.data
+    b, a, c = B.ctypes.data, A.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dgemm(i, i + 8, i + 16, i + 24, i + 32, s, b, i + 40, a, i + 48, s + 8, c, i + 56)
     else:
-        s = single.ctypes.data
-        _sgemm(at, at + 8, at + 16, at + 24, at + 32, s, b, at + 40, a, at + 48, s + 4, c, at + 56)
-    return numbers[0] + double[0] + single[0]  # which must live until here
+        _sgemm(i, i + 8, i + 16, i + 24, i + 32, s, b, i + 40, a, i + 48, s + 4, c, i + 56)
+    # BLAS was given addresses, which numba does not count as uses: without this one it may free the arrays before.
+    return numbers[0] + scalars[0]
 
 
 @kernel
-def _symm(m, n, a, stride_a, b, stride_b, c, stride_c, itemsize):
-    """C = B A for a symmetric A."""
-    numbers = np.array(
-        [LEFT, LOWER, n, m, stride_a // itemsize, stride_b // itemsize, stride_c // itemsize], np.int64
-    )  # fmt: skip
-    double = np.array([1.0, 0.0])
-    single = double.astype(np.float32)
-    at = numbers.ctypes.data
-    if itemsize == 8:
-        s = double.ctypes.data
-        _dsymm(at, at + 8, at + 16, at + 24, s, a, at + 32, b, at + 40, s + 8, c, at + 48)
-    else:
-        s = single.ctypes.data
-        _ssymm(at, at + 8, at + 16, at + 24, s, a, at + 32, b, at + 40, s + 4, c, at + 48)
-    return numbers[0] + double[0] + single[0]
+def _symm(A, B, C):
+    """C = B A for a symmetric A, of which the upper triangle is read."""
+    m, n = C.shape
+    numbers = np.array([LEFT, LOWER, n, m, leading(A), leading(B), leading(C)], np.int64)
+    scalars = np.array([1.0, 0.0])
+    i, s = numbers.ctypes.data, scalars.ctypes.data
+    a, b, c = A.ctypes.data, B.ctypes.data, C.ctypes.data
+    _dsymm(i, i + 8, i + 16, i + 24, s, a, i + 32, b, i + 40, s + 8, c, i + 48)
+    return numbers[0] + scalars[0]  # kept alive until here, see `_gemm`
 
 
 @kernel
-def _syrk(n, k, alpha, z, stride_z, beta, c, stride_c, itemsize):
-    """C = alpha Z'Z + beta C."""
-    numbers = np.array([LOWER, NORMAL, n, k, stride_z // itemsize, stride_c // itemsize], np.int64)
-    double = np.array([alpha, beta])
-    single = double.astype(np.float32)
-    at = numbers.ctypes.data
-    if itemsize == 8:
-        s = double.ctypes.data
-        _dsyrk(at, at + 8, at + 16, at + 24, s, z, at + 32, s + 8, c, at + 40)
-    else:
-        s = single.ctypes.data
-        _ssyrk(at, at + 8, at + 16, at + 24, s, z, at + 32, s + 4, c, at + 40)
-    return numbers[0] + double[0] + single[0]
+def _syrk(alpha, Z, beta, C):
+    """C = alpha Z'Z + beta C, the upper triangle only."""
+    k, n = Z.shape
+    numbers = np.array([LOWER, NORMAL, n, k, leading(Z), leading(C)], np.int64)
+    scalars = np.array([alpha, beta])
+    i, s = numbers.ctypes.data, scalars.ctypes.data
+    _dsyrk(i, i + 8, i + 16, i + 24, s, Z.ctypes.data, i + 32, s + 8, C.ctypes.data, i + 40)
+    return numbers[0] + scalars[0]  # kept alive until here, see `_gemm`
 
 
 @kernel
-def _trmm(side, trans, m, n, u, stride_u, b, stride_b, itemsize):
+def _trmm(side, trans, U, B):
     """B = op(U) B or, on the right, B = B op(U), for an upper triangle U."""
-    numbers = np.array(
-        [LEFT if side == RIGHT else RIGHT, LOWER, trans, NORMAL, n, m, stride_u // itemsize, stride_b // itemsize],
-        np.int64,
-    )  # fmt: skip
-    double = np.ones(1)
-    single = double.astype(np.float32)
-    at = numbers.ctypes.data
-    if itemsize == 8:
-        s = double.ctypes.data
-        _dtrmm(at, at + 8, at + 16, at + 24, at + 32, at + 40, s, u, at + 48, b, at + 56)
+    m, n = B.shape
+    other = LEFT if side == RIGHT else RIGHT
+    numbers = np.array([other, LOWER, trans, NORMAL, n, m, leading(U), leading(B)], np.int64)
+    scalars = np.ones(1, B.dtype)
+    i, s, u, b = numbers.ctypes.data, scalars.ctypes.data, U.ctypes.data, B.ctypes.data
+    if B.itemsize == 8:
+        _dtrmm(i, i + 8, i + 16, i + 24, i + 32, i + 40, s, u, i + 48, b, i + 56)
     else:
-        s = single.ctypes.data
-        _strmm(at, at + 8, at + 16, at + 24, at + 32, at + 40, s, u, at + 48, b, at + 56)
-    return numbers[0] + double[0] + single[0]
+        _strmm(i, i + 8, i + 16, i + 24, i + 32, i + 40, s, u, i + 48, b, i + 56)
+    return numbers[0] + scalars[0]  # kept alive until here, see `_gemm`
 
 
 @kernel
 def add_product(alpha, A, B, C):
     """C += alpha A B'."""
-    m, n = C.shape
-    _gemm(
-        NORMAL, TRANSPOSED, m, n, A.shape[1], alpha, A.ctypes.data, A.strides[0], B.ctypes.data, B.strides[0],
-        1.0, C.ctypes.data, C.strides[0], C.itemsize,
-    )  # fmt: skip
+    _gemm(NORMAL, TRANSPOSED, alpha, A, B, 1.0, C)
 
 
 @kernel
 def multiply_by_upper(B, U):
     """B = B U for an upper triangle U."""
-    m, n = B.shape
-    _trmm(RIGHT, NORMAL, m, n, U.ctypes.data, U.strides[0], B.ctypes.data, B.strides[0], B.itemsize)
+    _trmm(RIGHT, NORMAL, U, B)
 
 
 @kernel
 def project_columns(E, A, start, stop, Y):
     """Columns start to stop of Y = E A, for a stack of symmetric matrices A, of which the upper triangles are read."""
-    k, m, D = E.shape
-    size, n = Y.itemsize, stop - start
-    row, across = E.strides[1], A.strides[1]
-    for j in range(k):
-        e, a, y = E[j].ctypes.data, A[j].ctypes.data, Y[j].ctypes.data + start * size
-        here, beside = a + start * (across + size), a + start * across + stop * size
-        _symm(m, n, here, across, e + start * size, row, y, Y.strides[1], size)
+    # The columns left and right of the diagonal block stand in the upper triangle as A[:start, here] and its mirror.
+    for j in range(E.shape[0]):
+        e, a, y = E[j], A[j], Y[j, :, start:stop]
+        _symm(a[start:stop, start:stop], e[:, start:stop], y)
         if start > 0:
-            _gemm(
-                NORMAL, NORMAL, m, n, start, 1.0, e, row, a + start * size, across, 1.0, y, Y.strides[1], size
-            )  # fmt: skip
-        if stop < D:
-            _gemm(
-                NORMAL, TRANSPOSED, m, n, D - stop, 1.0, e + stop * size, row, beside, across, 1.0, y, Y.strides[1],
-                size,
-            )  # fmt: skip
+            _gemm(NORMAL, NORMAL, 1.0, e[:, :start], a[:start, start:stop], 1.0, y)
+        if stop < e.shape[1]:
+            _gemm(NORMAL, TRANSPOSED, 1.0, e[:, stop:], a[start:stop, stop:], 1.0, y)
 
 
 @kernel
@@ -169,33 +149,23 @@ def solve_columns(R, inverses, start, stop, Y):
     `inverses` are those of `invert_steps`: after each step the solved rows leave the next in one product.
     """
     k, m, _ = Y.shape
-    row, D = Y.strides[1], stop - start
     for j in range(k):
-        y = Y[j].ctypes.data + start * Y.itemsize
+        y = Y[j, :, start:stop]
         for step in range(inverses.shape[1]):
             i, n = step * SOLVE_ROWS, min(SOLVE_ROWS, m - step * SOLVE_ROWS)
-            across, inverse = R[j, :i, i : i + n].astype(Y.dtype), inverses[j, step].astype(Y.dtype)
             if i > 0:
-                _gemm(
-                    TRANSPOSED, NORMAL, n, D, i, -1.0, across.ctypes.data, across.strides[0], y, row, 1.0, y + i * row,
-                    row, Y.itemsize,
-                )  # fmt: skip
-            _trmm(LEFT, TRANSPOSED, n, D, inverse.ctypes.data, inverse.strides[0], y + i * row, row, Y.itemsize)
-            across[:1], inverse[:1] = 0.0, 0.0  # used up, not before
+                # A copy, because BLAS needs contiguous rows, and R may be the transpose of a lower triangle.
+                across = np.ascontiguousarray(R[j, :i, i : i + n])
+                _gemm(TRANSPOSED, NORMAL, -1.0, across, y[:i], 1.0, y[i : i + n])
+            _trmm(LEFT, TRANSPOSED, inverses[j, step, :n, :n], y[i : i + n])
 
 
 @kernel
 def square_rows(alpha, Z, beta, start, stop, C):
     """Rows start to stop of the upper triangle of C = alpha Z'Z + beta C; where beta is zero C need not be set."""
-    m, D = Z.shape
-    size, n = C.itemsize, stop - start
-    z, c = Z.ctypes.data, C.ctypes.data + start * C.strides[0]
-    _syrk(n, m, alpha, z + start * size, Z.strides[0], beta, c + start * size, C.strides[0], size)
-    if stop < D:
-        _gemm(
-            TRANSPOSED, NORMAL, n, D - stop, m, alpha, z + start * size, Z.strides[0], z + stop * size, Z.strides[0],
-            beta, c + stop * size, C.strides[0], size,
-        )  # fmt: skip
+    _syrk(alpha, Z[:, start:stop], beta, C[start:stop, start:stop])
+    if stop < Z.shape[1]:
+        _gemm(TRANSPOSED, NORMAL, alpha, Z[:, start:stop], Z[:, stop:], beta, C[start:stop, stop:])
 
 
 @kernel
