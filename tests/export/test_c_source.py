@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.mixture import GaussianMixture
 
 from code_blocks import blocks
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
@@ -147,6 +148,12 @@ def test_a_long_stream_is_learned_by_the_same_update(parameters, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(c.each("log_density", NEW), log_density(after, NEW), rtol=1e-10, atol=1e-10)
     assert np.abs(log_density(after, NEW) - model.score_samples(NEW)).max() > 0.1  # it has learned
+
+
+def test_a_mixture_of_scikit_learn_goes_to_c_by_way_of_ours(tmp_path):
+    known = GaussianMixture(2, random_state=0).fit(COMPLETE)
+    c = Compiled(to_c(IncrementalGaussianMixture.from_sklearn(known, n_samples=300)), tmp_path)
+    np.testing.assert_allclose(c.each("log_density", COMPLETE), known.score_samples(COMPLETE), rtol=1e-9)
 
 
 def test_what_cannot_be_learned_changes_nothing(compiled, tmp_path, model):
