@@ -16,7 +16,7 @@ from everlearn.datasets.demo import COLUMNS, demo_stream, join
 
 WIDTH, HEIGHT = 900, 270
 PANEL, TOP, BOTTOM = 260, 34, 218
-GRAY, BLUE, ORANGE = "#858c96", "#4a90d9", "#e8843c"
+GRAY, BLUE, ORANGE = "#6b7280", "#4a90d9", "#e8843c"
 FIRST_ROW = 1000
 RPM, VIBRATION, CURRENT = (COLUMNS.index(name) for name in ("rpm", "vibration", "current"))
 
