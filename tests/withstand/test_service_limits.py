@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import itertools
+import json
 import resource
 import socket
 import sqlite3
@@ -101,6 +102,16 @@ def test_a_disk_that_is_full_at_the_start_is_told_before_the_server_runs(state, 
     monkeypatch.setattr(Store, "all_waiting", full)
     with pytest.raises(OSError, match="The disk is full"):
         server.serve(state, Settings(port=0), ready=lambda url: pytest.fail("it runs"))
+
+
+def test_what_is_no_http_is_refused_in_json(service):
+    host, port = service.url.removeprefix("http://").split(":")
+    for request in (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\0b\r\n\r\n", b"nonsense\r\n\r\n"):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(request)
+            answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
 
 
 # -- event streams ---------------------------------------------------------------------------------

@@ -328,6 +328,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
     def _check_loaded(self) -> None:
         self._answers_ = Answers()
         expect(self._class_counts_, "nonnegative C", {}, "the class counts")
+        require(0.0 < self._class_counts_.sum() < np.inf, "its classes have counts that no rows give")
         self._check_loaded_labels(len(self._class_counts_))
         expect(self._rows_, int, {}, "the number of rows")
         mixtures = self._mixtures_

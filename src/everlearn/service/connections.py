@@ -60,6 +60,10 @@ class LimitedProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._drop_deadline()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, in JSON as everything else is."""
+        self._refuse(msg, "400 Bad Request")
+
     def on_response_complete(self) -> None:
         """Wait for the next request of this connection, but not for ever."""
         self._set_deadline()
@@ -81,10 +85,11 @@ class LimitedProtocol(H11Protocol):
             # abort, because close would wait until a client that reads nothing has read what was sent.
             self.transport.abort()
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, status: str = "503 Service Unavailable") -> None:
         body = json.dumps({"detail": reason}).encode()
+        wait = "retry-after: 5\r\n" if status.startswith("503") else ""
         head = (
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{wait}"
             f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
