@@ -28,7 +28,7 @@ def three_classes(n=600, seed=0, gaps=0.0):
 
 def test_classes_one_after_another():
     """Classes that come one after another, and mixed: about the same accuracy."""
-    X, y = three_classes(1500)
+    X, y = three_classes(900)
     test, truth = three_classes(1500, seed=1)
     ordered, mixed = IncrementalGaussianMixtureClassifier(), IncrementalGaussianMixtureClassifier().partial_fit(X, y)
     for label in ("cedar", "ash", "birch"):
@@ -184,10 +184,10 @@ def test_calibration_error_by_hand():
 
 
 def test_gaps_cost_little():
-    X, y = three_classes(1500, gaps=0.2)
+    X, y = three_classes(900, gaps=0.2)
     test, truth = three_classes(1500, seed=1)
     with_gaps = IncrementalGaussianMixtureClassifier().partial_fit(X, y)
-    complete = IncrementalGaussianMixtureClassifier().partial_fit(*three_classes(1500))
+    complete = IncrementalGaussianMixtureClassifier().partial_fit(*three_classes(900))
     assert with_gaps.score(test, truth) > complete.score(test, truth) - 0.03
 
 
@@ -271,7 +271,7 @@ def test_no_row_need_be_kept():
 
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
-@pytest.mark.parametrize("n", [150, 1800])
+@pytest.mark.parametrize("n", [150, 900])
 def test_merging(classifier, n):
     """Models that are warming up, and others."""
     X, y = three_classes(n)
