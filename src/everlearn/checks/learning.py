@@ -24,6 +24,7 @@ from everlearn.checks.tools import (
 from everlearn.persistence.model_file import dumps, loads
 
 # Memory may waver with the number of components; growth with the stream would double it.
+_MEMORY_ROWS = 8000
 _MEMORY_FACTOR = 1.25
 _MEMORY_SLACK = 16_384
 
@@ -79,26 +80,35 @@ def check_weights_of_zero(estimator: Any, random_state: int = 0) -> None:
 
 def check_memory_is_bounded(estimator: Any, random_state: int = 0) -> None:
     """A longer stream takes no more memory."""
-    step, n = 200, 8000
-    stream = make_stream(estimator, n, random_state)
-    learn(fresh(estimator), stream.part(0, 1000))  # what is loaded or compiled on first use is not the model's
-    model, sizes = fresh(estimator), []
+    stream = make_stream(estimator, _MEMORY_ROWS, random_state)
+    learn(fresh(estimator), stream.part(0, 1000))
+    # What is loaded or compiled on first use is not the model's: some kernels are needed only after many rows, so that
+    # what grew is measured again when they are there. A model that grows does so both times.
+    grown = _memory_growth(estimator, stream) and _memory_growth(estimator, stream)
+    assert not grown, grown
+
+
+def _memory_growth(estimator: Any, stream: Any) -> str:
+    """What grew from the first half of a stream to the second; nothing if all was bounded."""
+    step, model = 200, fresh(estimator)
+    sizes: list[tuple[int, int]] = []
     gc.freeze()  # collections look at what is new only
     tracemalloc.start()
     try:
-        for start in range(0, n, step):
+        for start in range(0, _MEMORY_ROWS, step):
             learn(model, stream.part(start, start + step))
             gc.collect()
             sizes.append((tracemalloc.get_traced_memory()[0], _array_bytes(vars(model))))
     finally:
         tracemalloc.stop()
         gc.unfreeze()
+    quarter = len(sizes) // 4
     for name, size in zip(("traced memory", "arrays of the model"), zip(*sizes, strict=True), strict=True):
-        early, late = max(size[n // step // 4 : n // step // 2]), max(size[n // step // 2 :])
-        limit = _MEMORY_FACTOR * early + _MEMORY_SLACK
-        assert late <= limit, (
-            f"{name}: {early} bytes within {n // 2} rows, {late} within {n}: it grows with the stream."
-        )
+        early, late = max(size[quarter : 2 * quarter]), max(size[2 * quarter :])
+        if late > _MEMORY_FACTOR * early + _MEMORY_SLACK:
+            half = _MEMORY_ROWS // 2
+            return f"{name}: {early} bytes within {half} rows, {late} within {2 * half}: it grows with the stream."
+    return ""
 
 
 def _array_bytes(value: Any) -> int:

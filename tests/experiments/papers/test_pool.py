@@ -112,7 +112,7 @@ def test_times_are_measured_here_when_all_else_is_done():
     assert list(found)[-1] == "nat-oem:t"
     pids = [int(section["about"]) for section in found.values()]
     assert pids[-1] == os.getpid()
-    assert len(set(pids)) == 3
+    assert os.getpid() not in pids[:-1]  # on a busy machine one process may have run both shares
 
 
 def test_progress_of_every_process_is_told():
