@@ -150,3 +150,23 @@ def test_gaps_are_filled_against_the_truth(stream):
     latest = np.isnan(stream.X[-2000:]) & (stream.fault[-2000:] == 0)[:, None]
     assert [gap.n_gaps for gap in results.values()] == latest.sum(axis=0).tolist()
     assert results["power"].error < 0.3 * results["power"].error_of_mean
+
+
+def test_components_are_named_by_what_the_machine_did(stream):
+    """By a model that knows the regimes, and gives the rows of faults a component of their own."""
+    report = reported(lambda batch: batch.fault > 0)
+    truth = np.where(stream.fault > 0, 4, stream.regime)
+    known = dict(zip((row.tobytes() for row in stream.X), truth, strict=True))
+
+    class Knows:
+        def predict(self, X):
+            return np.array([known[row.tobytes()] for row in X])
+
+    found = report.components(Knows())
+    assert {c.regime for c in found if c.fault == 0.0} == set(REGIMES)
+    assert [c.pure for c in found if c.fault == 0.0] == [1.0] * 4
+    assert [c.fault for c in found if c.fault > 0.0] == [1.0]
+    assert sum(c.share for c in found) == pytest.approx(1.0)
+    assert [c.share for c in found] == sorted((c.share for c in found), reverse=True)
+    soon = np.average([c.after_switch for c in found], weights=[c.share for c in found])
+    assert 0.05 < soon < 0.3

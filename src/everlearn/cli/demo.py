@@ -65,6 +65,7 @@ class Observer:
     def show(self, model: Any, console: Console) -> None:
         """Print regimes, changes, faults and gaps."""
         self._show_regimes(console)
+        self._show_components(model, console)
         changes = self._report.changes()
         console.print(
             f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
@@ -83,6 +84,20 @@ class Observer:
         ]
         columns = ("regime", "rows", "first at row", "log-likelihood when new", "at last")
         Table(columns, rows, "Regimes of the machine (the model does not know them)", digits=1).show(console)
+
+    def _show_components(self, model: Any, console: Console) -> None:
+        found = self._report.components(model)
+        rows = [
+            (f"{c.share:.1%}", f"{c.regime} ({c.pure:.0%})", f"{c.after_switch:.0%}", f"{c.fault:.0%}") for c in found
+        ]
+        columns = ("of all rows", "regime", "just after a switch", "of faults")
+        Table(columns, rows, f"The {len(found)} components of the model, by what the machine did").show(console)
+        settled = [c for c in found if c.after_switch < 0.5 and c.fault <= 0.05]
+        regimes = {c.regime for c in settled}
+        console.print(
+            f"{sum(c.share for c in settled):.0%} of the rows are in {len(settled)} components of {len(regimes)} "
+            "settled regimes; the others are of rows after a switch, while the temperature moves, and of faults."
+        )
 
     def _show_faults(self, console: Console) -> None:
         rows = []

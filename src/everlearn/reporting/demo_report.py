@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch
+from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, join
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.typing import Array
 
@@ -16,6 +16,7 @@ _NEW_ROWS = 300  # rows for which a regime counts as new
 _SWITCH_ROWS = 25  # rows after a change of regime in which the temperature still moves
 _KEPT_ROWS = 2000  # latest rows, whose gaps are filled
 _START_ROWS = 1000  # rows after which faults are looked for
+_SAMPLE_ROWS = 4000  # rows of the whole stream, evenly spaced, that components are compared with, at most
 
 
 class RegimeResult(NamedTuple):
@@ -61,6 +62,16 @@ class GapResult(NamedTuple):
     error_of_mean: float
 
 
+class ComponentResult(NamedTuple):
+    """A component of the model, by what the machine was doing in its rows."""
+
+    share: float  # of all rows
+    regime: str  # in which most of its rows came
+    pure: float  # share of its rows that came in this regime
+    after_switch: float  # share of its rows that came soon after a switch, while the temperature still moves
+    fault: float  # share of its rows that are of a fault
+
+
 class DemoReport:
     """Gathers, batch by batch and in bounded memory, what was foreseen and what was true."""
 
@@ -78,6 +89,8 @@ class DemoReport:
         self._noticed = False  # whether the latest switch, or fault, was
         self._found = False
         self._kept: list[DemoBatch] = []
+        self._sample: list[tuple[DemoBatch, NDArray[np.bool_]]] = []
+        self._every = 1  # rows of which one is in the sample
 
     def add(self, batch: DemoBatch, result: PrequentialResult) -> None:
         """Take a batch and what the model said of it before it learned it."""
@@ -87,12 +100,33 @@ class DemoReport:
         switched = np.zeros(len(batch.X), dtype=bool)
         for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
             switched[i] = self._follow(*row, change=changed[i], novel=novel[i], late=late[i])
+        self._add_sample(batch, switched)
         without_fault = novel & late & (batch.fault == 0)
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
         self._kept.append(batch)
         while sum(len(kept.X) for kept in self._kept[1:]) >= _KEPT_ROWS:
             self._kept.pop(0)
+
+    def _add_sample(self, batch: DemoBatch, switched: NDArray[np.bool_]) -> None:
+        """Take every so many-th row into the sample; when it is full, every second one leaves."""
+        self._sample.append(_thinned((batch, switched), -self.n_rows % self._every, self._every))
+        if sum(len(part.X) for part, _ in self._sample) > _SAMPLE_ROWS:
+            whole = join([part for part, _ in self._sample]), np.concatenate([soon for _, soon in self._sample])
+            self._sample, self._every = [_thinned(whole, 0, 2)], 2 * self._every
+
+    def components(self, model: Any) -> list[ComponentResult]:
+        """What the machine was doing in the rows of each component, by a sample of the stream; largest first."""
+        rows = join([part for part, _ in self._sample])
+        soon, label = np.concatenate([soon for _, soon in self._sample]), model.predict(rows.X)
+        found = []
+        for k in np.unique(label):
+            own = label == k
+            regime = np.bincount(rows.regime[own], minlength=len(REGIMES))
+            share, pure = float(own.mean()), float(regime.max() / own.sum())
+            switches, faults = float(soon[own].mean()), float((rows.fault[own] > 0).mean())
+            found.append(ComponentResult(share, REGIMES[int(regime.argmax())], pure, switches, faults))
+        return sorted(found, reverse=True)
 
     def _follow(self, regime: int, fault: int, *, change: bool, novel: bool, late: bool) -> bool:
         """Follow switches and faults through one row; returns whether it comes soon after a switch."""
@@ -158,6 +192,13 @@ class DemoReport:
             for j, name in enumerate(COLUMNS)
             for gap in [np.isnan(X[:, j]) & healthy]
         ]
+
+
+def _thinned(part: tuple[DemoBatch, NDArray[np.bool_]], first: int, every: int) -> tuple[DemoBatch, NDArray[np.bool_]]:
+    """Every so many-th row."""
+    (X, complete, regime, fault), soon = part
+    at = slice(first, None, every)
+    return DemoBatch(X[at], complete[at], regime[at], fault[at]), soon[at]
 
 
 def _median(values: Array) -> float:
