@@ -105,7 +105,7 @@ class Expectation:
         # One strange value counts no more than four usual errors.
         square = np.where(self._n > 0, np.minimum(error**2, 16.0 * self._squares), error**2)
         self._n[some] += 1
-        rate = 1.0 / np.minimum(self._n, ERRORS_KEPT)
+        rate = 1.0 / np.clip(self._n, 1, ERRORS_KEPT)
         self._squares[some] += (rate * (square - self._squares))[some]
 
     def sizes(self, explanation: Any) -> Array:

@@ -119,16 +119,22 @@ class TableFile:
     def _batch(self, table: Any, first_row: int) -> Batch:
         """One slice of the table as rows; columns of plain numbers are not taken apart cell by cell."""
         position = {"row": first_row + table.num_rows}
-        columns = [table.column(name) for name in self.columns.all]
+        columns = [self._column(table, name) for name in self.columns.all]
         times = self._times(table)
         if all(self._is_number(column.type) for column in columns):
             arrays = [column.cast(self._arrow.float64(), safe=False).to_numpy() for column in columns]
             X = np.ascontiguousarray(np.column_stack(arrays[: len(self.columns.names)]))
             y = None if self.columns.target is None else arrays[-1].copy()
             return without_infinities(Batch(X, y, (), position, times), self._place, first_row)
-        rows = zip(*(self._values(table.column(name)) for name in self.columns.read), strict=True)
+        rows = zip(*(self._values(self._column(table, name)) for name in self.columns.read), strict=True)
         records = (Record(f"{self._place}{first_row + i}", values) for i, values in enumerate(rows))
         return batch_of(records, self.columns)._replace(position=position)
+
+    def _column(self, table: Any, name: str) -> Any:
+        """A column of the table; nulls for one that it does not have."""
+        if name in table.column_names:
+            return table.column(name)
+        return self._arrow.chunked_array([self._arrow.nulls(table.num_rows, self._arrow.float64())])
 
     def _times(self, table: Any) -> Array | None:
         how = self.columns.time_format

@@ -31,6 +31,7 @@ from everlearn.streams.sources.schema import (
 DELIMITERS = (",", ";", "\t", "|")
 NO_TEXT = (b"PK\x03\x04", b"PAR1", b"ARROW1", b"%PDF", b"\x1f\x8b")
 LONGEST_RECORD = 100  # lines of one record whose cells have line breaks
+_ABSENT = -1  # place of a column that the file does not have
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -109,7 +110,7 @@ class CsvFormat:
         self.columns = choose(self.place, self.kinds, choice, samples)
         self.width = len(names)
         places = {name: i for i, name in enumerate(names)}
-        self.indices = [places[name] for name in self.columns.read]
+        self.indices = [places.get(name, _ABSENT) for name in self.columns.read]
         comma = self.decimal_comma and any("," in cell for row in rows if row for cell in row)
         self._fast = FastParser.of(self, "," if comma else ".")
 
@@ -154,7 +155,7 @@ class CsvFormat:
             return Record(place, (), text, "quotes that do not close")
         if len(record.cells) != self.width:
             return Record(place, (), text, "too few or too many cells")
-        return Record(place, [record.cells[i] for i in self.indices], text)
+        return Record(place, ["" if i == _ABSENT else record.cells[i] for i in self.indices], text)
 
     def _records(
         self, block: bytes, line: int, *, final: bool, limit: int | None = None
@@ -227,9 +228,10 @@ class FastParser:
 
     @classmethod
     def of(cls, format: CsvFormat, decimal_point: str) -> FastParser | None:
-        """The parser of a format; None without pyarrow, or if lines end in an unusual way."""
+        """The parser of a format; None without pyarrow, if lines end in an unusual way, or columns are absent."""
         try:
-            return cls(format, decimal_point) if format.newline == b"\n" else None
+            plain = format.newline == b"\n" and _ABSENT not in format.indices
+            return cls(format, decimal_point) if plain else None
         except MissingExtraError:
             return None
 

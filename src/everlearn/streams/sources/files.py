@@ -80,8 +80,10 @@ class FileSource(Source):
         first = self._open(self._found[0])
         self.columns = first.columns
         first.close()
-        # All files have the columns of the first, whatever their own first rows look like.
+        # All files have the columns of the first, whatever their own first rows look like; what one lacks is a gap.
         self._choice = choice._replace(columns=self.columns.names, time=self.columns.time, known=True)
+        self._known = set(first.kinds)
+        self._absent: set[str] = set()
         self._done, self._current = 0, first
 
     def close(self) -> None:
@@ -112,6 +114,8 @@ class FileSource(Source):
         """Batches of one file, and of those that take its place while it is followed."""
         while True:
             self._current = self._open(path)
+            if notes := self._schema_notes(path):
+                yield empty_batch(self.columns, notes=notes)
             try:
                 for batch in self._current.batches(position):
                     yield batch._replace(position={"file": path, **(batch.position or {})})
@@ -123,6 +127,18 @@ class FileSource(Source):
                 self._done += self._current.size()
                 self._current.close()
             self._wait_for_rows(path)
+
+    def _schema_notes(self, path: str) -> list[str]:
+        """What to say of columns that have disappeared, come back or appeared since the file before."""
+        there = self._current.kinds
+        absent = {name for name in self.columns.names if name not in there}
+        fresh = [name for name, kind in there.items() if name not in self._known and kind == "numbers"]
+        notes = [f"{path} has no column {name!r}: its values are gaps." for name in sorted(absent - self._absent)]
+        notes += [f"{path} has the column {name!r} again." for name in sorted(self._absent - absent)]
+        notes += [f"{path} has a column {name!r} that was not there before; it is left out." for name in fresh]
+        self._absent = absent
+        self._known |= set(there)
+        return notes
 
     def _wait_for_rows(self, path: str) -> None:
         """Wait until a file that was replaced is there, with a header and a row."""

@@ -50,6 +50,7 @@ def open_source(
     session : str
         Name under which an MQTT broker keeps messages while the program is away; empty for none.
 
+
     Returns
     -------
     Source

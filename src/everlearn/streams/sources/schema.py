@@ -35,7 +35,8 @@ class Choice(NamedTuple):
     time: str | None = None
     """The column of times; by default the first that holds times, with "" none."""
     known: bool = False
-    """Whether the columns were found in an earlier file: cells that are no numbers are then bad rows, however many."""
+    """Whether the columns were found in an earlier file: one that is not there is then one of gaps, and cells that are
+    no numbers are bad rows, however many."""
 
     @property
     def is_plain(self) -> bool:
@@ -141,14 +142,16 @@ def _with_time(place: str, chosen: Columns, time: str | None, samples: Mapping[s
 
 
 def _asked_for(place: str, kinds: Mapping[str, str], columns: Sequence[str], *, known: bool) -> list[str]:
+    # Gaps are for columns that disappear: a file that has none of them is another table.
+    gaps = known and any(pattern in kinds for pattern in columns)
     chosen: dict[str, None] = {}
     for pattern in columns:
-        found = [pattern] if pattern in kinds else fnmatch.filter(kinds, pattern)
+        found = [pattern] if pattern in kinds or gaps else fnmatch.filter(kinds, pattern)
         if not found:
             raise InputError(f"{place} has no column {pattern!r}. It has: {_listed(kinds)}.")
         chosen.update(dict.fromkeys(found))
     for name in chosen:
-        if kinds[name] in _NO_NUMBERS and not known:
+        if kinds.get(name) in _NO_NUMBERS and not known:
             raise InputError(f"The column {name!r} of {place} holds {kinds[name]}; a model learns from numbers.")
     return list(chosen)
 
