@@ -97,9 +97,7 @@ class ConditionalModel(Protocol):
 
 @runtime_checkable
 class CovarianceModel(Protocol):
-    """A model that is a single Gaussian of all columns."""
-
-    mean_: Array
+    """A model that is a single Gaussian of all columns, with the mean `mean_`."""
 
     def get_covariance(self) -> Array:
         """Its covariance."""

@@ -38,9 +38,9 @@ def check_stream_estimator(estimator: Any, *, random_state: int = 0) -> None:
 
     Examples
     --------
-    >>> from everlearn import IncrementalGaussianMixture
+    >>> from everlearn import FIGMN
     >>> from everlearn.checks import check_stream_estimator
-    >>> check_stream_estimator(IncrementalGaussianMixture())
+    >>> check_stream_estimator(FIGMN())
     """
     for _, check in stream_checks(estimator, random_state=random_state):
         check()

@@ -60,12 +60,16 @@ def _is_mixture(model: Any) -> bool:
     return isinstance(model, ConditionalModel) and isinstance(model, DensityModel)
 
 
+def _is_gaussian(model: Any) -> bool:
+    return isinstance(model, CovarianceModel)
+
+
 def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
     model = getattr(model, "mixture_", model)  # of an anomaly detector
     if _is_mixture(model):
         return Mixture(model.weights_, model.means_, model.covariances_)
-    if isinstance(model, CovarianceModel):
+    if _is_gaussian(model):
         return Mixture(np.ones(1), model.mean_[None], model.get_covariance()[None])
     raise _not_asked(model)
 
@@ -94,7 +98,7 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
-    if not _is_mixture(model) and not isinstance(model, CovarianceModel):
+    if not _is_mixture(model) and not _is_gaussian(model):
         raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
