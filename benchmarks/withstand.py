@@ -39,7 +39,7 @@ def page(seconds: float, minutes: float, tallies: dict[str, fuzz.Tally], finding
 
 ## Kills, full disks and a lost broker
 
-`serve` and two runs of `learn` for {minutes:g} minutes under load. {kept} {noise}
+`serve`, `watch` and two runs of `learn` for {minutes:g} minutes under load. {kept} {noise}
 
 {soak.table(run)}
 """
