@@ -5,14 +5,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.blas import square_rows
+from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.dense import mirror_upper
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.distances import LANES, distances_of_eight, transpose_eight
+from everlearn.mixture.kernels.parts import Shape
 from everlearn.mixture.kernels.rows import squared_distance
 
 # Responsibilities below this are left out of the moments, and a component this many nats below the best of a row has
 # such a one: its distance need not be known further.
 SMALL, NEGLIGIBLE = 1e-6, 14.0
 TINY = 1e-300
+# Rows of a component that are gathered for one matrix product.
+GATHERED = 256
 
 
 class Moments(NamedTuple):
@@ -40,38 +46,75 @@ class Rows(NamedTuple):
     background: np.ndarray  # (m,), log joint of the broad Gaussian of all rows
 
 
+class Parts(NamedTuple):
+    """Components as leave-one-out needs them."""
+
+    moments: Moments
+    gaussians: Gaussians
+    shape: Shape
+
+
+class Room(NamedTuple):
+    """Room for eight rows at a time."""
+
+    X: np.ndarray  # (D, 8), the rows
+    E: np.ndarray  # (D, 8), their deviations from a mean
+    joints: np.ndarray  # (K, 8)
+
+
+@inner
+def members_of(rows, R, starts, index):
+    """Rows of each component: those of component k into index[starts[k] : starts[k + 1]], in their order."""
+    m, K = R.shape
+    starts[:] = 0
+    for t in range(m):
+        for k in range(K):
+            if rows.weights[t] * R[t, k] > SMALL:
+                starts[k + 1] += 1
+    for k in range(K):
+        starts[k + 1] += starts[k]
+    if len(index) < starts[K]:
+        return
+    for t in range(m):
+        for k in range(K):
+            if rows.weights[t] * R[t, k] > SMALL:
+                index[starts[k]] = t
+                starts[k] += 1
+    for k in range(K, 0, -1):
+        starts[k] = starts[k - 1]
+    starts[0] = 0
+
+
 @kernel
 def moments_of(rows, R):
-    """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K)."""
-    Z, weights = rows.Z, rows.weights
-    (m, D), K = Z.shape, R.shape[1]
+    """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K).
+
+    The rows of a component are gathered, so that one product makes its scatter.
+    """
+    Z, weights, D, K = rows.Z, rows.weights, rows.Z.shape[1], R.shape[1]
     counts, means, scatters = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
-    for t in range(m):
-        for k in range(K):
-            r = weights[t] * R[t, k]
-            if r > SMALL:
-                counts[k] += r
-                for i in range(D):
-                    means[k, i] += r * Z[t, i]
+    starts = np.empty(K + 1, np.int64)
+    members_of(rows, R, starts, np.empty(0, np.int64))
+    index = np.empty(starts[K], np.int64)
+    members_of(rows, R, starts, index)
+    E = np.empty((GATHERED, D))
     for k in range(K):
+        own = index[starts[k] : starts[k + 1]]
+        for t in own:
+            r = weights[t] * R[t, k]
+            counts[k] += r
+            for i in range(D):
+                means[k, i] += r * Z[t, i]
         for i in range(D):
             means[k, i] /= max(counts[k], TINY)
-    e = np.empty(D)
-    for t in range(m):
-        for k in range(K):
-            r = weights[t] * R[t, k]
-            if r > SMALL:
-                S = scatters[k]
+        for first in range(0, len(own), GATHERED):
+            some = own[first : first + GATHERED]
+            for a in range(len(some)):
+                root = math.sqrt(weights[some[a]] * R[some[a], k])
                 for i in range(D):
-                    e[i] = Z[t, i] - means[k, i]
-                for i in range(D):
-                    c, row = r * e[i], S[i]
-                    for j in range(i + 1):
-                        row[j] += c * e[j]
-    for k in range(K):
-        for i in range(D):
-            for j in range(i):
-                scatters[k, j, i] = scatters[k, i, j]
+                    E[a, i] = root * (Z[some[a], i] - means[k, i])
+            square_rows(1.0, E[: len(some)], 1.0, 0, D, scatters[k])
+        mirror_upper(scatters[k])
     return Moments(counts, means, scatters)
 
 
@@ -91,40 +134,57 @@ def gaussians_of(moments, shape):
     return Gaussians(moments.means, factors, heights, log_dets)
 
 
+@inner
+def joints_of_eight(rows, gaussians, first, room):
+    """Log joints of eight rows with each component, from distances that need no correction, into `room.joints`."""
+    K = len(gaussians.heights)
+    transpose_eight(rows.Z, first, room.X)
+    for k in range(K):
+        distances_of_eight(room.X, gaussians.means[k], gaussians.factors[k], room.E, room.joints, k * LANES)
+        for lane in range(LANES):
+            room.joints[k, lane] = gaussians.heights[k] - 0.5 * room.joints[k, lane]
+
+
+@kernel
+def room_for(K, D):
+    """Room for the joints of eight rows."""
+    return Room(np.empty((D, LANES)), np.empty((D, LANES)), np.empty((K, LANES)))
+
+
+@inner
+def share_row(t, joints, lane, background, R):
+    """Responsibilities of row t into R from its log joints; returns its unnormalised log-density."""
+    K, behind, high = R.shape[1], background[t], -np.inf
+    for k in range(K):
+        high = max(high, joints[k, lane])
+    top = max(high, behind)
+    s = math.exp(behind - top)
+    own = s if behind > high else 0.0
+    # The exponential stands where it cannot be taken before the comparison: LLVM would take all of them.
+    for k in range(K):
+        v = joints[k, lane] - top
+        R[t, k] = 0.0
+        if v > -NEGLIGIBLE:
+            R[t, k] = math.exp(v)
+            s += R[t, k]
+            own += R[t, k]
+    for k in range(K):
+        R[t, k] /= own
+    return top + math.log(s)
+
+
 @kernel
 def expect(rows, gaussians, R, log_joints, start, stop):
     """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
 
-    R holds those of the step before, or zeros: the component that had most of a row is tried first, so that the sum of
-    squares of most others can be left after a few columns.
-
     The background takes its share of the rows that it explains better than any component: an outlier then spoils no
     covariance. Of the other rows it takes none, so that the moments of one component are those of its rows.
     """
-    D, K = rows.Z.shape[1], len(gaussians.heights)
-    e, joint = np.empty(D), np.empty(K)
-    heights = gaussians.heights
-    for t in range(start, stop):
-        x, top, best = rows.Z[t], rows.background[t], 0
-        for k in range(1, K):
-            if R[t, k] > R[t, best]:
-                best = k
-        for step in range(K):
-            k = best if step == 0 else (step - 1 if step <= best else step)
-            limit = 2.0 * (heights[k] - top + NEGLIGIBLE)
-            d2 = squared_distance(gaussians.factors[k], gaussians.means[k], x, e, limit) if limit > 0.0 else 0.0
-            joint[k] = heights[k] - 0.5 * d2 if limit > 0.0 else -np.inf
-            top = max(top, joint[k])
-        s, high = math.exp(rows.background[t] - top), -np.inf
-        for k in range(K):
-            high = max(high, joint[k])
-            v = joint[k] - top
-            joint[k] = math.exp(v) if v > -NEGLIGIBLE else 0.0
-            s += joint[k]
-        own = s if rows.background[t] > high else s - math.exp(rows.background[t] - top)
-        for k in range(K):
-            R[t, k] = joint[k] / own
-        log_joints[t] = top + math.log(s)
+    room = room_for(len(gaussians.heights), rows.Z.shape[1])
+    for first in range(start, stop, LANES):
+        joints_of_eight(rows, gaussians, first, room)
+        for t in range(first, min(first + LANES, stop)):
+            log_joints[t] = share_row(t, room.joints, t - first, rows.background, R)
 
 
 @kernel
@@ -143,6 +203,47 @@ def em(rows, R, shape, steps, tolerance):
     return moments
 
 
+@inner
+def joint_without(r, joint, x, k, parts):
+    """Log joint of a row with component k once its share r is left out of the component, from that with it."""
+    moments, gaussians, shape = parts
+    D, N = x.shape[0], moments.counts[k]
+    left = N - r
+    if left < 1e-3 * N or left < 1e-6:
+        return -np.inf
+    a, whole, scale = r * N / left, covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
+    q, log_rest = 0.0, 0.0
+    if shape.diagonal:
+        for j in range(D):
+            own = (gaussians.factors[k, j, j] * (x[j] - gaussians.means[k, j])) ** 2 * whole
+            rest = max(1.0 - a * own, 1e-12)
+            q += own / rest
+            log_rest += math.log(rest)
+    else:
+        own = 2.0 * (gaussians.heights[k] - joint) * whole
+        rest = max(1.0 - a * own, 1e-12)
+        q, log_rest = own / rest, math.log(rest)
+    distance = q * (N / left) ** 2 / scale
+    return math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + gaussians.log_dets[k] + log_rest + distance)
+
+
+@inner
+def leave_out_row(t, lane, rows, R, parts, joints):
+    """Log-density of row t by components without it, unnormalised, from its log joints with them."""
+    one, top = min(rows.weights[t], 1.0), rows.background[t]
+    for k in range(R.shape[1]):
+        r = one * R[t, k]
+        if r >= 1e-9:
+            joints[k, lane] = joint_without(r, joints[k, lane], rows.Z[t], k, parts)
+        top = max(top, joints[k, lane])
+    s = math.exp(rows.background[t] - top)
+    for k in range(R.shape[1]):
+        if joints[k, lane] > top - NEGLIGIBLE:
+            joints[k, lane] = math.exp(joints[k, lane] - top)
+            s += joints[k, lane]
+    return top + math.log(s)
+
+
 @kernel
 def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
@@ -152,49 +253,14 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     that the row itself adds to B stays, which changes less than the ridge's share of the variance. Diagonal covariances
     have these formulas for each column.
     """
-    tau = shape.tau
-    D, K = rows.Z.shape[1], len(moments.counts)
-    e, joint = np.empty(D), np.empty(K)
-    total = np.sum(rows.weights)
-    for i in range(len(out)):
-        t = start + i
-        one = min(rows.weights[t], 1.0)
-        top = rows.background[t]
-        for k in range(K):
-            N, r = moments.counts[k], one * R[t, k]
-            left = N - r
-            joint[k] = -np.inf
-            if r < 1e-9 or left < 1e-3 * N or left < 1e-6:
-                continue
-            d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, np.inf)
-            a, whole, scale = r * N / left, covariance_factor(N, tau), covariance_factor(left, tau)
-            q, log_rest = 0.0, 0.0
-            if shape.diagonal:
-                for j in range(D):
-                    own = (gaussians.factors[k, j, j] * e[j]) ** 2 * whole
-                    rest = max(1.0 - a * own, 1e-12)
-                    q += own / rest
-                    log_rest += math.log(rest)
-            else:
-                rest = max(1.0 - a * d2 * whole, 1e-12)
-                q, log_rest = d2 * whole / rest, math.log(rest)
-            distance = q * (N / left) ** 2 / scale
-            log_det = gaussians.log_dets[k] + log_rest
-            joint[k] = math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_det + distance)
-            top = max(top, joint[k])
-        # Components that the row changes nothing in come last: the early exit then leaves most of them.
-        for k in range(K):
-            if one * R[t, k] < 1e-9:
-                limit = 2.0 * (gaussians.heights[k] - top + NEGLIGIBLE)
-                if limit > 0.0:
-                    d2 = squared_distance(gaussians.factors[k], gaussians.means[k], rows.Z[t], e, limit)
-                    joint[k] = gaussians.heights[k] - 0.5 * d2
-                    top = max(top, joint[k])
-        s = math.exp(rows.background[t] - top)
-        for k in range(K):
-            v = joint[k] - top
-            s += math.exp(v) if v > -NEGLIGIBLE else 0.0
-        out[i] = top + math.log(s) - math.log(max(total - one, 1e-6))
+    total, parts = np.sum(rows.weights), Parts(moments, gaussians, shape)
+    room = room_for(len(moments.counts), rows.Z.shape[1])
+    for first in range(start, start + len(out), LANES):
+        joints_of_eight(rows, gaussians, first, room)
+        for t in range(first, min(first + LANES, start + len(out))):
+            one = min(rows.weights[t], 1.0)
+            top = leave_out_row(t, t - first, rows, R, parts, room.joints)
+            out[t - start] = top - math.log(max(total - one, 1e-6))
 
 
 @kernel

@@ -4,7 +4,7 @@ from everlearn.mixture.kernels import em as few
 from everlearn.mixture.kernels import wide as many
 
 # Columns from which on matrix products pay (benchmarks/mixture.py).
-MANY_COLUMNS = 33
+MANY_COLUMNS = 65
 
 
 def _steps(D, diagonal=False):
