@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from everlearn.mixture.keep.evidence import n_parameters, price
-from everlearn.mixture.keep.search import problem_of, search
+from everlearn.mixture.keep.problem import problem_of
+from everlearn.mixture.keep.search import search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.learn import finish
 from everlearn.mixture.state import Settings

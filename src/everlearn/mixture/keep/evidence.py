@@ -6,17 +6,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from everlearn.mixture.keep.world import uncorrelated_by_chance
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
+from everlearn.mixture.kernels.em import ALPHA, Gaussians, Moments, Rows
 from everlearn.mixture.state import Array, Shape, World
 
 # Constant, root and linear term of the price of a component.
 PRICE = 4.0, 1.7, 0.25
-# Dirichlet parameter of the mixture weights.
-ALPHA = 1.0
 
 
 class Fit(NamedTuple):
@@ -25,7 +22,8 @@ class Fit(NamedTuple):
     R: Array  # (m, K), responsibilities
     moments: Moments
     shape: Shape
-    log_density: float  # leave-one-out, summed over the rows
+    left_out: Array  # (m,), leave-one-out log-density of each row
+    log_density: float  # the same, summed over the rows
     value: float  # the same less the price of the components
 
     @property
@@ -84,31 +82,14 @@ def _diagonal_shape(moments: Moments, pooled: Array, ridge: Array) -> Array:
     return np.diag(np.exp(spare / spare.sum() @ np.log(np.maximum(variances + ridge, 1e-300))))
 
 
-def loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> float:
-    """Leave-one-out log-likelihood of all rows, given R."""
-    out = np.empty(len(rows.Z))
-    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
-    return float(rows.weights @ out)
-
-
 def evidence(rows: Rows, R: Array, moments: Moments, shape: Shape, world: World) -> float:
     """Lower bound of the log-evidence for any R: marginal likelihoods, Dirichlet-multinomial and entropy of R."""
-    counts = moments.counts
-    K, n = len(counts), counts.sum()
-    dirichlet = gammaln(ALPHA + counts).sum() - K * math.lgamma(ALPHA) + weights_normaliser(K, n)
-    return float(
-        kernels.log_marginals(moments, shape, world.background).sum() + dirichlet + rows.weights @ entropies(R)
-    )
+    return float(kernels.evidence_of(rows, R, moments, shape, world.background))
 
 
 def weights_normaliser(K: int, n: float) -> float:
     """Part of the Dirichlet-multinomial that depends on the number of components only."""
     return math.lgamma(K * ALPHA) - math.lgamma(K * ALPHA + n)
-
-
-def entropies(R: Array) -> Array:
-    """Entropy of each row's responsibilities."""
-    return np.asarray(-np.where(R > 1e-12, R * np.log(np.maximum(R, 1e-300)), 0.0).sum(axis=1))
 
 
 def gaussians(moments: Moments, shape: Shape) -> Gaussians:

@@ -8,10 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln
 
-from everlearn.mixture.keep.evidence import ALPHA, Fit, entropies, evidence, weights_normaliser
+from everlearn.mixture.keep.evidence import Fit, weights_normaliser
+from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.em import Moments, Rows
+from everlearn.mixture.kernels.em import ALPHA, Moments, Rows
+from everlearn.mixture.kernels.moves import entropies, joint_entropies
 from everlearn.mixture.state import Array, Shape, World
 
 # Rows with a smaller share take no part in a component's split.
@@ -24,51 +27,62 @@ STEPS, BEST, MORE_STEPS, LAST_STEPS = 2, 3, 6, 10
 TOLERANCE = 0.02
 # Weight of the prior shape in the evidence, at most: more would forbid components thinner than the others.
 MAX_TAU = 2.0
+# Shares of the two halves in a row, to begin with.
+DIVIDED = np.array([0.95, 0.05])
 
 Mask = NDArray[np.bool_]
 
 
 class Split(NamedTuple):
-    """A division of a component: evidence gained, and the share of the first half in each row."""
+    """A division of a component: what it gains, by the rows of the component alone, and how it divides them."""
 
-    gain: float
-    share: Array  # (m,)
+    gain: float  # of evidence
+    value: float  # of leave-one-out likelihood, less the price of a component
+    share: Array  # (m,), of the first half in each row
 
 
-def propose_split(
-    rows: Rows, fit: Fit, k: int, world: World, rng: np.random.Generator
-) -> Generator[None, None, Split | None]:
+def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, Split | None]:
     """Best division of component k, or None; yields between slices of work.
 
     Splitting r_k into r_k s and r_k (1 - s) changes the evidence bound by an amount that only the rows of component k
     decide, so all splits can be judged by themselves and done together.
     """
+    rows = problem.rows
     idx = np.flatnonzero(fit.R[:, k] > SHARE)
     r = rows.weights[idx] * fit.R[idx, k]
     if r.sum() < MIN_ROWS or len(idx) < MIN_ROWS:
         return None
-    shape = evidence_shape(fit.shape)
+    shape, background = evidence_shape(fit.shape), problem.world.background
     some = Rows(np.ascontiguousarray(rows.Z[idx]), r, np.full(len(idx), -np.inf))
     one = np.ones((len(idx), 1))
     whole = kernels.moments_of(some, one)
-    before = evidence(some, one, whole, shape, world)
+    before = kernels.evidence_of(some, one, whole, shape, background)
+
+    def evidence(R: Array, steps: int) -> float:
+        return float(kernels.evidence_after_em(some, R, shape, background, steps, TOLERANCE, MIN_HALF))
+
     tried: list[tuple[float, int, Array]] = []
-    for mask in _starts(some, whole, shape, rng):
+    for mask in _starts(some, whole, shape, problem):
         if min(r[mask].sum(), r[~mask].sum()) < 2.0:
             continue
-        R = np.where(mask[:, None], [0.95, 0.05], [0.05, 0.95])
-        tried.append((_halves(some, R, shape, world, STEPS), -len(tried), R))
+        R = np.where(mask[:, None], DIVIDED, DIVIDED[::-1])
+        tried.append((evidence(R, STEPS), -len(tried), R))
         yield
     best = (-math.inf, 0, one)
     for _, order, R in sorted(tried, key=lambda one: one[:2], reverse=True)[:BEST]:
-        best = max(best, (_halves(some, R, shape, world, MORE_STEPS), order, R), key=lambda one: one[:2])
+        best = max(best, (evidence(R, MORE_STEPS), order, R), key=lambda one: one[:2])
         yield
     if best[0] == -math.inf:
         return None
-    gain = _halves(some, best[2], shape, world, LAST_STEPS) - before
+    gain = evidence(best[2], LAST_STEPS) - before
+    if gain == -math.inf:
+        return None
     share = np.full(len(rows.Z), 0.5)
     share[idx] = best[2][:, 0]
-    return Split(gain, share)
+    own = fit.R[:, k]
+    halves = np.column_stack([own * share, own * (1.0 - share)])
+    change = kernels.change_left_out(rows, np.ascontiguousarray(own[:, None]), halves, fit.left_out, fit.shape)
+    return Split(gain, change - problem.price, share)
 
 
 def evidence_shape(shape: Shape) -> Shape:
@@ -76,15 +90,7 @@ def evidence_shape(shape: Shape) -> Shape:
     return shape._replace(tau=min(shape.tau, MAX_TAU))
 
 
-def _halves(some: Rows, R: Array, shape: Shape, world: World, steps: int) -> float:
-    """Evidence of two halves after some EM steps, which change R in place."""
-    moments = kernels.em(some, R, shape, steps, TOLERANCE)
-    if moments.counts.min() < MIN_HALF:
-        return -math.inf
-    return evidence(some, R, moments, shape, world)
-
-
-def _starts(some: Rows, whole: Moments, shape: Shape, rng: np.random.Generator) -> Iterator[Mask]:
+def _starts(some: Rows, whole: Moments, shape: Shape, problem: Problem) -> Iterator[Mask]:
     """First divisions to try, as masks of the rows."""
     Z, r = some.Z, some.weights
     n, D = whole.counts[0], Z.shape[1]
@@ -102,7 +108,7 @@ def _starts(some: Rows, whole: Moments, shape: Shape, rng: np.random.Generator) 
     d2 = (P * P).sum(axis=1)
     far = int(np.argmax(d2 * (r > 0.5)))
     yield ((P - P[far]) ** 2).sum(axis=1) < d2
-    a, b = rng.choice(len(Z), 2, replace=False, p=r / r.sum())
+    a, b = problem.rng.choice(len(Z), 2, replace=False, p=r / r.sum())
     yield ((P - P[a]) ** 2).sum(axis=1) < ((P - P[b]) ** 2).sum(axis=1)
     yield d2 > 1.6 * D
     if D > 1:
@@ -110,13 +116,13 @@ def _starts(some: Rows, whole: Moments, shape: Shape, rng: np.random.Generator) 
         kurtosis = r @ E**4
         yield E[:, int(np.argmin(kurtosis))] > 0.0
         yield np.abs(E[:, int(np.argmax(kurtosis))]) > 1.0
-    yield from _ties(Z)
+    yield from _ties(Z, problem.tied)
 
 
-def _ties(Z: Array) -> list[Mask]:
+def _ties(Z: Array, columns: NDArray[np.intp]) -> list[Mask]:
     """For the two columns where that halves the rows best: those with the most frequent value against the rest."""
     found = []
-    for j in range(Z.shape[1]):
+    for j in columns:
         values, place, counts = np.unique(Z[:, j], return_inverse=True, return_counts=True)
         top = int(np.argmax(counts))
         share = counts[top] / len(Z)
@@ -125,19 +131,18 @@ def _ties(Z: Array) -> list[Mask]:
     return [mask for _, _, mask in sorted(found, key=lambda item: item[:2])[:2]]
 
 
-def split_responsibilities(fit: Fit, chosen: list[int], splits: list[Split | None]) -> Array:
-    """R with the chosen components divided."""
+def split_responsibilities(fit: Fit, splits: dict[int, Split]) -> Array:
+    """R with some components divided."""
     parts = []
     for k in range(fit.size):
-        split = splits[k] if k in chosen else None
-        share = fit.R[:, k]
+        split, share = splits.get(k), fit.R[:, k]
         parts += [share] if split is None else [share * split.share, share * (1.0 - split.share)]
     return np.ascontiguousarray(np.column_stack(parts))
 
 
-def merge_gains(rows: Rows, fit: Fit, world: World) -> Array:
+def merge_gains(problem: Problem, fit: Fit) -> Array:
     """Change of the evidence bound for every pair i < j that may be merged; -inf for the others, (K, K)."""
-    R, (counts, means, scatters) = fit.R, fit.moments
+    rows, world, (counts, means, scatters) = problem.rows, problem.world, fit.moments
     K, shape = fit.size, evidence_shape(fit.shape)
     pairs = _candidates(rows, fit, world)
     i, j = pairs.T
@@ -146,19 +151,23 @@ def merge_gains(rows: Rows, fit: Fit, world: World) -> Array:
     between = (counts[i] * counts[j] / n)[:, None, None] * d[:, :, None] * d[:, None, :]
     mean = (counts[i, None] * means[i] + counts[j, None] * means[j]) / n[:, None]
     joined = kernels.log_marginals(Moments(n, mean, scatters[i] + scatters[j] + between), shape, world.background)
-    alone = kernels.log_marginals(fit.moments, shape, world.background)
-    lgamma = np.vectorize(math.lgamma)
-    local = joined + lgamma(ALPHA + n) - lgamma(ALPHA) if len(n) else joined
-    single = alone + lgamma(ALPHA + counts) - lgamma(ALPHA)
-    gains = np.full((K, K), -np.inf)
+    single = kernels.log_marginals(fit.moments, shape, world.background) + gammaln(ALPHA + counts)
     change = weights_normaliser(K - 1, counts.sum()) - weights_normaliser(K, counts.sum())
-    own = np.array([rows.weights @ entropies(R[:, [k]]) for k in range(K)])
-    for p, (a, b) in enumerate(pairs):
-        gain = local[p] - single[a] - single[b] + change
-        if gain > -50.0:  # entropy can only be lost
-            both = rows.weights @ entropies((R[:, a] + R[:, b])[:, None])
-            gains[a, b] = gain + both - own[a] - own[b]
+    gain = joined + gammaln(ALPHA + n) + math.lgamma(ALPHA) - single[i] - single[j] + change
+    # Entropy can only be lost: it is worked out where something is left without it.
+    near = gain > -50.0
+    own = entropies(rows, fit.R)
+    lost = joint_entropies(rows, fit.R, pairs[near]) - own[i[near]] - own[j[near]]
+    gains = np.full((K, K), -np.inf)
+    gains[i[near], j[near]] = gain[near] + lost
     return gains
+
+
+def merge_value(problem: Problem, fit: Fit, pair: tuple[int, int]) -> float:
+    """Change of the value when two components are joined, by their rows alone."""
+    old = np.ascontiguousarray(fit.R[:, list(pair)])
+    new = old.sum(axis=1, keepdims=True)
+    return float(kernels.change_left_out(problem.rows, old, new, fit.left_out, fit.shape)) + problem.price
 
 
 def _candidates(rows: Rows, fit: Fit, world: World) -> NDArray[np.intp]:

@@ -13,8 +13,9 @@ from everlearn.mixture.keep import carry as carrying
 from everlearn.mixture.keep import drawn
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.forgetting import sample_weights
+from everlearn.mixture.keep.problem import problem_of
 from everlearn.mixture.keep.schedule import search_rows
-from everlearn.mixture.keep.search import choose_fine, polish, problem_of, search
+from everlearn.mixture.keep.search import choose_fine, polish, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.kernels import fitting as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels

@@ -6,18 +6,18 @@ not wait for a whole search, and returns its result at last.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.mixture.keep import moves
-from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, price
+from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians
+from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.keep.world import ridge_of
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import Moments, Rows
-from everlearn.mixture.kernels.rows import background_of
-from everlearn.mixture.state import Array, Settings, Shape, World
+from everlearn.mixture.state import Array, Shape
 
 Slices = Generator[None, None, Fit]
 
@@ -34,6 +34,9 @@ TOLERANCE = 5e-4
 HALF_GAIN = 0.1
 # Splits that lose less evidence than this are tried: leave-one-out decides.
 SLACK = 5.0
+# A move that loses this share of a component's price, by the rows that it touches, is not tried: EM with all rows may
+# gain that much, hardly more.
+HOPE = 0.5
 # A move must gain so many nats, and a round of moves so many, to go on.
 MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 # A component is as it was if its count, and its mean in standard deviations, changed by less than this share.
@@ -43,29 +46,9 @@ MIN_COUNT = 1.2
 # k-means++ seeds of the second start, at most.
 CROWD = 24
 # Multiplications of an E-step's slice: about 0.3 ms.
-SLICE = 300_000
+SLICE = 1_500_000
 # A search ends its rounds after so many multiplications.
 BUDGET = 2e9
-
-
-class Problem(NamedTuple):
-    """What a search works on."""
-
-    rows: Rows
-    world: World
-    ridge: Array  # (D,)
-    settings: Settings
-    rng: np.random.Generator
-    price: float  # nats a component
-    varying: int  # columns that are not constant
-
-
-def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
-    """The search on given rows; its random starts follow from the seed and the row of the stream."""
-    rows = Rows(Z, weights, background_of(Z, world.background))
-    rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
-    varying = int(np.count_nonzero(np.ptp(Z, axis=0)))
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal), varying)
 
 
 def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
@@ -111,7 +94,8 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
     best, top = fine, -np.inf
     for f in sorted(FINE, key=lambda f: f != fine):
         shape = fit.shape._replace(ridge=ridge_of(world.variance, world.smooth, f))
-        value = yield from _loo(problem.rows, fit.R, fit.moments, shape)
+        left_out = yield from _loo(problem.rows, fit.R, fit.moments, shape)
+        value = float(problem.rows.weights @ left_out)
         if value > top + FINE_GAIN * problem.rows.weights.sum():
             best, top = f, value
     return best
@@ -136,12 +120,13 @@ def _expect(rows: Rows, moments: Moments, shape: Shape, R: Array) -> Generator[N
     return float(rows.weights @ out)
 
 
-def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None, None, float]:
+def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None, None, Array]:
+    """Leave-one-out log-density of each row."""
     known, out = gaussians(moments, shape), np.empty(len(rows.Z))
     for start, stop in _spans(rows, len(moments.counts)):
         kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start)
         yield
-    return float(rows.weights @ out)
+    return out
 
 
 def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None, None, tuple[Array, Moments]]:
@@ -176,11 +161,12 @@ def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float =
     """
     tau = shape.tau
     R, moments = yield from _em(problem, R, max(steps // 2, 1), shape)
+    shape = _shaped(problem, moments, tau)
     if least > -np.inf:
-        half = yield from _judged(problem, R, moments, _shaped(problem, moments, tau))
+        half = yield from _judged(problem, R, moments, shape)
         if half.value < least - HALF_GAIN * len(R):
             return half
-    R, moments = yield from _em(problem, R, max(steps - steps // 2, 1), _shaped(problem, moments, tau))
+    R, moments = yield from _em(problem, R, max(steps - steps // 2, 1), shape)
     keep = moments.counts > MIN_COUNT
     if not keep.all() and keep.any() and not problem.settings.fixed:
         R = np.ascontiguousarray(R[:, keep])
@@ -189,8 +175,9 @@ def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float =
 
 
 def _judged(problem: Problem, R: Array, moments: Moments, shape: Shape) -> Slices:
-    log_density = yield from _loo(problem.rows, R, moments, shape)
-    return Fit(R, moments, shape, log_density, log_density - problem.price * len(moments.counts))
+    left_out = yield from _loo(problem.rows, R, moments, shape)
+    log_density = float(problem.rows.weights @ left_out)
+    return Fit(R, moments, shape, left_out, log_density, log_density - problem.price * len(moments.counts))
 
 
 def _tuned(problem: Problem, fit: Fit) -> Slices:
@@ -198,19 +185,18 @@ def _tuned(problem: Problem, fit: Fit) -> Slices:
     D, least = problem.varying, _least_tau(problem, fit.size)
     grid = [tau for tau in TAUS if least <= tau <= max(4.0, 4.0 * D, 2.0 * least)]
     at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
-    best, top = fit.shape, fit.log_density
+    best = fit
     for direction in (1, -1):
         i = at + direction
         while 0 <= i < len(grid):
-            shape = fit.shape._replace(tau=grid[i])
-            value = yield from _loo(problem.rows, fit.R, fit.moments, shape)
-            if value <= top:
+            other = yield from _judged(problem, fit.R, fit.moments, fit.shape._replace(tau=grid[i]))
+            if other.value <= best.value:
                 break
-            best, top = shape, value
+            best = other
             i += direction
-        if best is not fit.shape:
+        if best is not fit:
             break
-    return fit._replace(shape=best, log_density=top, value=top - problem.price * fit.size)
+    return best
 
 
 # -- moves ------------------------------------------------------------------------------------------
@@ -249,53 +235,69 @@ class Whole(NamedTuple):
                 return True
         return False
 
+    def add(self, moments: Moments, k: int) -> None:
+        """Remember component k."""
+        self.counts.append(float(moments.counts[k]))
+        self.means.append(moments.means[k].copy())
+
 
 def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
-    """All promising splits at once; else the better half of them; else the best."""
-    splits: list[moves.Split | None] = []
+    """All splits at once that gain by the rows of their component; else the better half of them; else the best.
+
+    What the rows of a component say of its split is what EM with all rows makes of it where that had converged; else
+    EM gains more. So the best split is tried, too, if it loses less than HOPE of the price.
+    """
+    splits: dict[int, moves.Split] = {}
     for k in range(fit.size):
-        split = None
-        if not whole.knows(fit.moments, k):
-            split = yield from moves.propose_split(problem.rows, fit, k, problem.world, problem.rng)
-            if split is None or split.gain <= -SLACK:
-                whole.counts.append(float(fit.moments.counts[k]))
-                whole.means.append(fit.moments.means[k].copy())
-        splits.append(split)
-    gains = np.array([-np.inf if split is None else split.gain for split in splits])
-    order = [int(k) for k in np.argsort(-gains, kind="stable") if gains[k] > -SLACK]
-    order = order[: max(0, problem.settings.most - fit.size)]
-    good = [k for k in order if gains[k] > 0.0]
-    tries = (order, good if len(good) < len(order) else order[: len(order) // 2], order[:1])
-    for i, chosen in enumerate(tries):
-        if chosen and chosen not in tries[:i]:
-            R = moves.split_responsibilities(fit, chosen, splits)
-            trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
-            if trial.value > fit.value + MOVE_GAIN:
-                return trial
+        if whole.knows(fit.moments, k):
+            continue
+        split = yield from moves.propose_split(problem, fit, k)
+        if split is None or split.gain <= -SLACK or split.value <= -HOPE * problem.price:
+            whole.add(fit.moments, k)
+        else:
+            splits[k] = split
+    order = sorted(splits, key=lambda k: (-splits[k].value, k))[: max(0, problem.settings.most - fit.size)]
+    good = [k for k in order if splits[k].value > 0.0]
+    for chosen in _fewer(good or order[:1]):
+        R = moves.split_responsibilities(fit, {k: splits[k] for k in chosen})
+        trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
+        if trial.value > fit.value + MOVE_GAIN:
+            return trial
+    # The last one that was tried is the best, by itself.
+    for k in order[:1]:
+        whole.add(fit.moments, k)
     return fit
 
 
 def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
-    """Disjoint pairs whose merging gains evidence (or loses less than `slack`), all at once; else the best pair.
+    """Disjoint pairs whose merging gains evidence (or loses less than `slack`) and, by their rows, value: all at once.
 
-    Leave-one-out likelihood decides. Up to three times.
+    Else the better half of them, else the best; leave-one-out likelihood of all rows decides. Up to three times.
     """
     for _ in range(3):
         if fit.size < 2:
             return fit
-        pairs = _best_pairs(moves.merge_gains(problem.rows, fit, problem.world) + slack)
+        pairs = _best_pairs(moves.merge_gains(problem, fit) + slack)
+        values = {pair: moves.merge_value(problem, fit, pair) for pair in pairs}
         yield
-        if not pairs:
-            return fit
-        for chosen in (pairs, pairs[:1]) if len(pairs) > 1 else (pairs,):
+        order = sorted((pair for pair in pairs if values[pair] > -HOPE * problem.price), key=lambda pair: -values[pair])
+        good = [pair for pair in order if values[pair] > 0.0]
+        before = fit
+        for chosen in _fewer(good or order[:1]):
             R = moves.merge_responsibilities(fit, chosen)
             trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape, fit.value)
             if trial.value >= fit.value:
                 fit = trial
                 break
-        else:
+        if fit is before:
             return fit
     return fit
+
+
+def _fewer(ordered: list[Any]) -> Iterator[list[Any]]:
+    """All moves, the better half of them, the best; each if that is not the same as before."""
+    for n in sorted({len(ordered), len(ordered) // 2, min(len(ordered), 1)} - {0}, reverse=True):
+        yield ordered[:n]
 
 
 def _best_pairs(gains: Array) -> list[tuple[int, int]]:

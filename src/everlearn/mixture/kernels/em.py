@@ -17,6 +17,8 @@ from everlearn.mixture.kernels.rows import squared_distance
 # such a one: its distance need not be known further.
 SMALL, NEGLIGIBLE = 1e-6, 14.0
 TINY = 1e-300
+# Dirichlet parameter of the mixture weights.
+ALPHA = 1.0
 # Rows of a component that are gathered for one matrix product.
 GATHERED = 256
 

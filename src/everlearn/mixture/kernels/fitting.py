@@ -1,6 +1,7 @@
 """The steps of a fit, row by row where columns are few (`em`), by matrix products where they are many (`wide`)."""
 
 from everlearn.mixture.kernels import em as few
+from everlearn.mixture.kernels import moves as few_moves
 from everlearn.mixture.kernels import wide as many
 
 # Columns from which on matrix products pay (benchmarks/mixture.py).
@@ -39,3 +40,23 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
 def log_marginals(moments, shape, background):
     """Log marginal likelihood of the rows of each component, given R."""
     return _steps(moments.means.shape[1], shape.diagonal).log_marginals(moments, shape, background)
+
+
+def _moves(D, diagonal=False):
+    return many if D >= MANY_COLUMNS and not diagonal else few_moves
+
+
+def evidence_of(rows, R, moments, shape, background):
+    """Lower bound of the log-evidence for any R: marginal likelihoods, Dirichlet-multinomial and entropy of R."""
+    return _moves(rows.Z.shape[1], shape.diagonal).evidence_of(rows, R, moments, shape, background)
+
+
+def evidence_after_em(rows, R, shape, background, steps, tolerance, least):
+    """Evidence after EM steps, which change R in place; -inf if a component keeps fewer rows than `least`."""
+    kernels = _moves(rows.Z.shape[1], shape.diagonal)
+    return kernels.evidence_after_em(rows, R, shape, background, steps, tolerance, least)
+
+
+def change_left_out(rows, old, new, left_out, shape):
+    """Change of the leave-one-out log-likelihood when components with responsibilities `old` become those of `new`."""
+    return _moves(rows.Z.shape[1], shape.diagonal).change_left_out(rows, old, new, left_out, shape)
