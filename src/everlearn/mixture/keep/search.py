@@ -67,7 +67,7 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     if crowd:
         D = problem.rows.Z.shape[1]
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
-        other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU)
+        other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU, fit.value)
         fit = other if other.value > fit.value else fit
     return fit
 
@@ -157,12 +157,14 @@ def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
 def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float = -np.inf) -> Slices:
     """EM from R with the common shape renewed half-way; then judged.
 
-    A fit that half-way is so far below the value `least` that the other half cannot make up for it is left there.
+    In a move, which has the value `least` to beat, the shape of the other components stays until the end; and if the
+    fit is so far below half-way that the other half cannot make up for it, it is left there.
     """
     tau = shape.tau
     R, moments = yield from _em(problem, R, max(steps // 2, 1), shape)
-    shape = _shaped(problem, moments, tau)
-    if least > -np.inf:
+    if least == -np.inf:
+        shape = _shaped(problem, moments, tau)
+    else:
         half = yield from _judged(problem, R, moments, shape)
         if half.value < least - HALF_GAIN * len(R):
             return half
@@ -202,60 +204,73 @@ def _tuned(problem: Problem, fit: Fit) -> Slices:
 # -- moves ------------------------------------------------------------------------------------------
 
 
-def _moves(problem: Problem, R: Array, tau: float) -> Slices:
-    """Rounds of splits and merges from R until they gain little."""
+def _moves(problem: Problem, R: Array, tau: float, least: float = -np.inf) -> Slices:
+    """Rounds of splits and merges from R until they gain little, or will not come to the value `least`.
+
+    Gains halve from one round to the next, about: those to come add up to the last one.
+    """
     moments = kernels.moments_of(problem.rows, R)
     fit = yield from _fitted(problem, R, SPLIT_STEPS, _shaped(problem, moments, tau))
     fit = yield from _tuned(problem, fit)
     m, D = problem.rows.Z.shape
-    work, whole = 0.0, Whole([], [])
+    work, seen = 0.0, Seen([], [], [])
     for _ in range(ROUNDS):
         before = fit.value
-        fit = yield from _try_splits(problem, fit, whole)
+        fit = yield from _try_splits(problem, fit, seen)
         fit = yield from _tuned(problem, fit)
         fit = yield from _try_merges(problem, fit)
         work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
-        if fit.value - before < ROUND_GAIN or work > BUDGET:
+        gain = fit.value - before
+        if gain < ROUND_GAIN or fit.value + gain < least or work > BUDGET:
             break
     return fit
 
 
-class Whole(NamedTuple):
-    """Components for which no split was found: they are not tried again while they stay as they were."""
+class Seen(NamedTuple):
+    """Components for which splits were looked for, and what was found: while they stay as they were, it is so still."""
 
     counts: list[float]
     means: list[Array]
+    splits: list[moves.Split | None]
 
-    def knows(self, moments: Moments, k: int) -> bool:
-        """Whether component k is one of them: its count and mean changed by hardly more than EM's last steps."""
+    def place(self, moments: Moments, k: int) -> int:
+        """Number of component k, or -1: its count and mean changed by hardly more than EM's last steps."""
         spread = np.sqrt(moments.scatters[k].diagonal() / moments.counts[k]) + 1e-300
-        for count, mean in zip(self.counts, self.means, strict=True):
+        for i, (count, mean) in enumerate(zip(self.counts, self.means, strict=True)):
             same = abs(count - moments.counts[k]) < UNCHANGED * count
             if same and (np.abs(mean - moments.means[k]) < UNCHANGED * spread).all():
-                return True
-        return False
+                return i
+        return -1
 
-    def add(self, moments: Moments, k: int) -> None:
+    def add(self, moments: Moments, k: int, split: moves.Split | None) -> None:
         """Remember component k."""
         self.counts.append(float(moments.counts[k]))
         self.means.append(moments.means[k].copy())
+        self.splits.append(split)
 
 
-def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
-    """All splits at once that gain by the rows of their component; else the better half of them; else the best.
+def _find_splits(problem: Problem, fit: Fit, seen: Seen) -> Generator[None, None, dict[int, moves.Split]]:
+    """Splits of components that may gain value, by the component; where nothing changed, those of the round before.
 
     What the rows of a component say of its split is what EM with all rows makes of it where that had converged; else
-    EM gains more. So the best split is tried, too, if it loses less than HOPE of the price.
+    EM gains more: a split is hopeful that loses less than HOPE of the price.
     """
-    splits: dict[int, moves.Split] = {}
+    found: dict[int, moves.Split] = {}
     for k in range(fit.size):
-        if whole.knows(fit.moments, k):
-            continue
-        split = yield from moves.propose_split(problem, fit, k)
-        if split is None or split.gain <= -SLACK or split.value <= -HOPE * problem.price:
-            whole.add(fit.moments, k)
-        else:
-            splits[k] = split
+        place = seen.place(fit.moments, k)
+        if place < 0:
+            split = yield from moves.propose_split(problem, fit, k)
+            hopeful = split is not None and split.gain > -SLACK and split.value > -HOPE * problem.price
+            seen.add(fit.moments, k, split if hopeful else None)
+        known = seen.splits[place]
+        if known is not None:
+            found[k] = known
+    return found
+
+
+def _try_splits(problem: Problem, fit: Fit, seen: Seen) -> Slices:
+    """All splits at once that gain by the rows of their component; else the better half of them; else the best."""
+    splits = yield from _find_splits(problem, fit, seen)
     order = sorted(splits, key=lambda k: (-splits[k].value, k))[: max(0, problem.settings.most - fit.size)]
     good = [k for k in order if splits[k].value > 0.0]
     for chosen in _fewer(good or order[:1]):
@@ -263,9 +278,9 @@ def _try_splits(problem: Problem, fit: Fit, whole: Whole) -> Slices:
         trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
         if trial.value > fit.value + MOVE_GAIN:
             return trial
-    # The last one that was tried is the best, by itself.
+    # The last one that was tried is the best, by itself: not to be tried again.
     for k in order[:1]:
-        whole.add(fit.moments, k)
+        seen.splits[seen.place(fit.moments, k)] = None
     return fit
 
 

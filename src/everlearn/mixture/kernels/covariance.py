@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.dense import whiten_one
 
 LOG_2PI = np.log(2.0 * np.pi)
 
 
-@inner
+@inlined
 def covariance_factor(count, tau):
     """Sigma over B = tau C + S + (c + tau) ridge: posterior mean of the covariance, widened for the unknown mean."""
     return (1.0 + 1.0 / max(count, 1.0)) / (tau + max(count - 1.0, 0.0))
 
 
-@inner
+@inlined
 def posterior_scatter(count, scatter, shape, out):
     """B = tau C + S + (c + tau) diag(ridge) into `out`, from the lower triangle of S, or from its diagonal."""
     for i in range(out.shape[0]):

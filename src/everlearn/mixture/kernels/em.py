@@ -6,16 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.linalg.blas import square_rows
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.dense import mirror_upper
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
-from everlearn.mixture.kernels.distances import LANES, distances_of_eight, transpose_eight
+from everlearn.mixture.kernels.distances import LANES, NEGLIGIBLE, joints_of_eight, room_for
 from everlearn.mixture.kernels.parts import Shape
 from everlearn.mixture.kernels.rows import squared_distance
 
-# Responsibilities below this are left out of the moments, and a component this many nats below the best of a row has
-# such a one: its distance need not be known further.
-SMALL, NEGLIGIBLE = 1e-6, 14.0
+# Responsibilities below this are left out of the moments.
+SMALL = 1e-6
 TINY = 1e-300
 # Dirichlet parameter of the mixture weights.
 ALPHA = 1.0
@@ -56,15 +55,7 @@ class Parts(NamedTuple):
     shape: Shape
 
 
-class Room(NamedTuple):
-    """Room for eight rows at a time."""
-
-    X: np.ndarray  # (D, 8), the rows
-    E: np.ndarray  # (D, 8), their deviations from a mean
-    joints: np.ndarray  # (K, 8)
-
-
-@inner
+@inlined
 def members_of(rows, R, starts, index):
     """Rows of each component: those of component k into index[starts[k] : starts[k + 1]], in their order."""
     m, K = R.shape
@@ -136,42 +127,23 @@ def gaussians_of(moments, shape):
     return Gaussians(moments.means, factors, heights, log_dets)
 
 
-@inner
-def joints_of_eight(rows, gaussians, first, room):
-    """Log joints of eight rows with each component, from distances that need no correction, into `room.joints`."""
-    K = len(gaussians.heights)
-    transpose_eight(rows.Z, first, room.X)
-    for k in range(K):
-        distances_of_eight(room.X, gaussians.means[k], gaussians.factors[k], room.E, room.joints, k * LANES)
-        for lane in range(LANES):
-            room.joints[k, lane] = gaussians.heights[k] - 0.5 * room.joints[k, lane]
-
-
-@kernel
-def room_for(K, D):
-    """Room for the joints of eight rows."""
-    return Room(np.empty((D, LANES)), np.empty((D, LANES)), np.empty((K, LANES)))
-
-
-@inner
-def share_row(t, joints, lane, background, R):
-    """Responsibilities of row t into R from its log joints; returns its unnormalised log-density."""
-    K, behind, high = R.shape[1], background[t], -np.inf
-    for k in range(K):
-        high = max(high, joints[k, lane])
+@inlined
+def share_row(joints, high, lane, behind, out):
+    """Responsibilities of a row from its log joints, of which `high` is the largest; returns its log-density."""
     top = max(high, behind)
     s = math.exp(behind - top)
     own = s if behind > high else 0.0
     # The exponential stands where it cannot be taken before the comparison: LLVM would take all of them.
-    for k in range(K):
+    for k in range(len(out)):
         v = joints[k, lane] - top
-        R[t, k] = 0.0
+        out[k] = 0.0
         if v > -NEGLIGIBLE:
-            R[t, k] = math.exp(v)
-            s += R[t, k]
-            own += R[t, k]
-    for k in range(K):
-        R[t, k] /= own
+            out[k] = math.exp(v)
+            s += out[k]
+            own += out[k]
+    own = 1.0 / own
+    for k in range(len(out)):
+        out[k] *= own
     return top + math.log(s)
 
 
@@ -184,9 +156,9 @@ def expect(rows, gaussians, R, log_joints, start, stop):
     """
     room = room_for(len(gaussians.heights), rows.Z.shape[1])
     for first in range(start, stop, LANES):
-        joints_of_eight(rows, gaussians, first, room)
+        joints_of_eight(rows, gaussians, R, first, room)
         for t in range(first, min(first + LANES, stop)):
-            log_joints[t] = share_row(t, room.joints, t - first, rows.background, R)
+            log_joints[t] = share_row(room.joints, room.top[t - first], t - first, rows.background[t], R[t])
 
 
 @kernel
@@ -205,7 +177,7 @@ def em(rows, R, shape, steps, tolerance):
     return moments
 
 
-@inner
+@inlined
 def joint_without(r, joint, x, k, parts):
     """Log joint of a row with component k once its share r is left out of the component, from that with it."""
     moments, gaussians, shape = parts
@@ -229,7 +201,7 @@ def joint_without(r, joint, x, k, parts):
     return math.log(left) - 0.5 * (D * (LOG_2PI + math.log(scale)) + gaussians.log_dets[k] + log_rest + distance)
 
 
-@inner
+@inlined
 def leave_out_row(t, lane, rows, R, parts, joints):
     """Log-density of row t by components without it, unnormalised, from its log joints with them."""
     one, top = min(rows.weights[t], 1.0), rows.background[t]
@@ -258,7 +230,7 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     total, parts = np.sum(rows.weights), Parts(moments, gaussians, shape)
     room = room_for(len(moments.counts), rows.Z.shape[1])
     for first in range(start, start + len(out), LANES):
-        joints_of_eight(rows, gaussians, first, room)
+        joints_of_eight(rows, gaussians, R, first, room)
         for t in range(first, min(first + LANES, start + len(out))):
             one = min(rows.weights[t], 1.0)
             top = leave_out_row(t, t - first, rows, R, parts, room.joints)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
+from everlearn.mixture.kernels.distances import LANES, joints_of_eight, room_for
 from everlearn.mixture.kernels.em import (
     ALPHA,
-    LANES,
     SMALL,
     TINY,
     Parts,
@@ -15,10 +15,8 @@ from everlearn.mixture.kernels.em import (
     em,
     gaussians_of,
     joint_without,
-    joints_of_eight,
     log_marginals,
     moments_of,
-    room_for,
 )
 
 
@@ -78,7 +76,7 @@ def densities_left_out(rows, R, shape):
     parts, room = Parts(moments, gaussians_of(moments, shape), shape), room_for(R.shape[1], rows.Z.shape[1])
     out = np.zeros(len(rows.Z))
     for first in range(0, len(rows.Z), LANES):
-        joints_of_eight(rows, parts.gaussians, first, room)
+        joints_of_eight(rows, parts.gaussians, R, first, room)
         for t in range(first, min(first + LANES, len(rows.Z))):
             for k in range(R.shape[1]):
                 joint, r = room.joints[k, t - first], min(rows.weights[t], 1.0) * R[t, k]

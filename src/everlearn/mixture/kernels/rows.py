@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.distances import LANES, distances_of_eight
 from everlearn.mixture.kernels.missing import fill_row
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Reservoir, Settings, Shape
 from everlearn.mixture.kernels.projection import SHARE, draw_gaps, learn_projection
@@ -114,14 +115,14 @@ def fade(K, factor, components):
         c.progress[k, :2] *= factor
 
 
-@inner
+@inlined
 def background_joint(x, background, e):
     """Log joint of the broad Gaussian behind the components: half a row of N(mean, 4 covariance) of all rows."""
     d2 = squared_distance(background.factor, background.centre, x, e, np.inf)
     return np.log(background.rows) + background.height - x.shape[0] * LOG_TWO - 0.125 * d2
 
 
-@inner
+@inlined
 def add_to(k, r, x, rest, gaps, components):
     """Add a row of weight r to component k; `rest` is the covariance of its gaps."""
     c = components
@@ -153,6 +154,45 @@ def create(K, weight, x, components, shape):
     refresh(K, c, shape)
 
 
+class Block(NamedTuple):
+    """Eight rows that are learned together: between two refreshes factors are frozen, and distances do not change."""
+
+    X: np.ndarray  # (D, 8), in the coordinates of the frame
+    E: np.ndarray  # (D, 8), room for deviations
+    distances: np.ndarray  # (C, 8)
+    observed: np.ndarray  # (8,), columns without a gap
+    x: np.ndarray  # (D,), the row that is learned
+    e: np.ndarray  # (D,), room for its deviation
+    drawn: np.ndarray  # (D,), the row with draws in its gaps
+    normals: np.ndarray  # (D,)
+    joints: np.ndarray  # (C + 1,), its log joints, then its responsibilities
+    filled: np.ndarray  # (C, D), the row with what is expected in its gaps
+    rest: np.ndarray  # (C, D, D), and their covariance
+
+
+@kernel
+def block_for(C, D, gaps):
+    """Room for eight rows; that for what is expected in gaps is large in many columns, and made if there are any."""
+    G = C if gaps else 1
+    return Block(
+        np.empty((D, LANES)), np.empty((D, LANES)), np.empty((C, LANES)), np.empty(LANES, np.int64), np.empty(D),
+        np.empty(D), np.empty(D), np.empty(D), np.empty(C + 1), np.empty((G, D)), np.zeros((G, D, D)),
+    )  # fmt: skip
+
+
+@inlined
+def load_eight(X, first, frame, block):
+    """Eight rows of the data into a block; the last one stands for those beyond the end."""
+    D = X.shape[1]
+    for lane in range(LANES):
+        row, observed = X[min(first + lane, X.shape[0] - 1)], 0
+        for i in range(D):
+            z = limited((row[i] - frame.centre[i]) * frame.inverse[i])
+            observed += not np.isnan(z)
+            block.X[i, lane] = z
+        block.observed[lane] = observed
+
+
 @kernel
 def learn_rows(X, weights, handle, out):
     """Learn rows of the data in their order and offer them to the reservoir, all in place; `handle` is of a `Task`.
@@ -164,84 +204,116 @@ def learn_rows(X, weights, handle, out):
     `rule.stops`, learning ends with the row that has taken the last room.
     """
     c, shape, background, frame, reservoir, rule = handle.content
-    K, D = c.size[0], X.shape[1]
-    room = c.mass.shape[0]
-    x, e, joint = np.empty(D), np.empty(D), np.empty(room + 1)
-    projects, drawn, normals = c.along.shape[1] > 0, np.empty(D), np.empty(D)
-    # Room for what is expected in the gaps; in many columns it is large.
-    fillable = room if np.isnan(np.sum(X)) else 1
-    filled, rest = np.empty((fillable, D)), np.zeros((fillable, D, D))
-    total = c.total[0]
-    best = 0
-    for t in range(X.shape[0]):
-        observed = 0
-        for i in range(D):
-            x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
-            observed += not np.isnan(x[i])
-        out.distance[t], out.log_density[t] = np.nan, np.nan
-        w = weights[t]
-        if observed == 0 or w <= 0.0:
-            continue
-        if len(reservoir.keys) > 0:
-            offer_row(x, w, reservoir, rule)
-        if rule.fading.rate > 0.0:
-            c.rows[0] += 1
-            if c.rows[0] % rule.fading.every == 0:
-                fade(K, rule.fading.factor, c)
-                total *= rule.fading.factor
-        gaps = observed < D
-        threshold = rule.thresholds[observed]
-        top, nearest = -np.inf, np.inf
-        for step in range(K):
-            # The component of the last row comes first: a good start makes the early exit work for the others.
-            k = best if step == 0 else (step - 1 if step <= best else step)
+    block = block_for(c.mass.shape[0], X.shape[1], np.isnan(np.sum(X)))
+    for first in range(0, X.shape[0], LANES):
+        load_eight(X, first, frame, block)
+        distances_of_eight(c.means, c.factors, 0, c.size[0], block)
+        for t in range(first, min(first + LANES, X.shape[0])):
+            lane, w = t - first, weights[t]
+            out.distance[t], out.log_density[t] = np.nan, np.nan
+            observed = block.observed[lane]
+            if observed == 0 or w <= 0.0:
+                continue
+            for i in range(X.shape[1]):
+                block.x[i] = block.X[i, lane]
+            if len(reservoir.keys) > 0:
+                offer_row(block.x, w, reservoir, rule)
+            if rule.fading.rate > 0.0:
+                fade_in_steps(c, rule.fading)
+            gaps = observed < X.shape[1]
             if gaps:
-                if c.fresh[k] > 0.0:
-                    refresh(k, c, shape)
-                joint[k], d2 = fill_row(x, k, c, shape, filled[k], rest[k])
+                fill_gaps(lane, c, shape, block)
+            threshold = rule.thresholds[observed]
+            out.distance[t] = join(lane, c, gaps, block)
+            beyond = out.distance[t] > threshold and not gaps
+            block.joints[c.size[0]] = background_joint(block.x, background, block.e) if beyond else -np.inf
+            out.log_density[t] = share(c.size[0] + 1, block.joints) - np.log(c.total[0])
+            c.total[0] += w
+            if beyond and c.size[0] < c.mass.shape[0]:
+                k = c.size[0]
+                create(k, w, block.x, c, shape)
+                c.size[0] = k + 1
+                if k + 1 == c.mass.shape[0] and rule.stops:
+                    return t + 1
+                distances_of_eight(c.means, c.factors, k, k + 1, block)
             else:
-                limit = max(threshold, 2.0 * (c.heights[k] - top + NEGLIGIBLE))
-                d2 = squared_distance(c.factors[k], c.means[k], x, e, limit)
-                joint[k] = c.heights[k] - 0.5 * d2
-            nearest = min(nearest, d2)
-            top = max(top, joint[k])
-        out.distance[t] = nearest
-        last = K
-        if nearest > threshold and not gaps:
-            joint[K] = background_joint(x, background, e)
-            top = max(top, joint[K])
-            last = K + 1
-        s, high = 0.0, -np.inf
-        for k in range(last):
-            if k < K and joint[k] > high:
-                high, best = joint[k], k
-            v = joint[k] - top
-            joint[k] = np.exp(v) if v > -NEGLIGIBLE else 0.0
-            s += joint[k]
-        out.log_density[t] = top + np.log(s) - np.log(total)
-        total += w
-        if last > K and K < room:
-            create(K, w, x, c, shape)
-            best = K
-            K += 1
-            if K == room and rule.stops:
-                c.size[0], c.total[0] = K, total
-                return t + 1
-            continue
-        for k in range(K):
-            r = w * joint[k] / s
-            if r > SMALL * w:
-                add_to(k, r, filled[k] if gaps else x, rest[k if gaps else 0], gaps, c)
-                if projects and r > SHARE * w:
-                    normal_numbers(rule.seed, total, normals)
-                    if gaps:
-                        draw_gaps(x, filled[k], rest[k], normals, drawn)
-                    learn_projection(k, r, drawn if gaps else x, c, e, normals)
-                if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
-                    refresh(k, c, shape)
-    c.size[0] = K
-    c.total[0] = total
+                spread_row(w, gaps, c, shape, rule, block)
     return X.shape[0]
+
+
+@inlined
+def fade_in_steps(components, fading):
+    """Count a row; every so many rows, all that components know fades."""
+    c = components
+    c.rows[0] += 1
+    if c.rows[0] % fading.every == 0:
+        fade(c.size[0], fading.factor, c)
+        c.total[0] *= fading.factor
+
+
+@kernel
+def fill_gaps(lane, components, shape, block):
+    """Log joints of the observed part of a row, its squared distances, and what is expected in its gaps."""
+    c = components
+    for k in range(c.size[0]):
+        if c.fresh[k] > 0.0:
+            refresh(k, c, shape)
+            distances_of_eight(c.means, c.factors, k, k + 1, block)
+        block.joints[k], block.distances[k, lane] = fill_row(block.x, k, c, shape, block.filled[k], block.rest[k])
+
+
+@inlined
+def join(lane, components, gaps, block):
+    """Log joints of a row, unless `fill_gaps` has left them, and its least squared distance."""
+    nearest = np.inf
+    for k in range(components.size[0]):
+        nearest = min(nearest, block.distances[k, lane])
+        if not gaps:
+            block.joints[k] = components.heights[k] - 0.5 * block.distances[k, lane]
+    return nearest
+
+
+@inlined
+def share(n, joints):
+    """Turn log joints into probabilities that sum to one, in place; returns the logarithm of their sum."""
+    top = -np.inf
+    for k in range(n):
+        top = max(top, joints[k])
+    s = 0.0
+    # The exponential stands where it cannot be taken before the comparison: LLVM would take all of them.
+    for k in range(n):
+        v = joints[k] - top
+        joints[k] = 0.0
+        if v > -NEGLIGIBLE:
+            joints[k] = np.exp(v)
+            s += joints[k]
+    for k in range(n):
+        joints[k] /= s
+    return top + np.log(s)
+
+
+@inlined
+def spread_row(w, gaps, components, shape, rule, block):
+    """Add a row to its components, and refresh those that have grown."""
+    c = components
+    for k in range(c.size[0]):
+        r = w * block.joints[k]
+        if r > SMALL * w:
+            add_to(k, r, block.filled[k] if gaps else block.x, block.rest[k if gaps else 0], gaps, c)
+            if c.along.shape[1] > 0 and r > SHARE * w:
+                project_row(k, r, gaps, c, rule.seed, block)
+            if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
+                refresh(k, c, shape)
+                distances_of_eight(c.means, c.factors, k, k + 1, block)
+
+
+@kernel
+def project_row(k, r, gaps, components, seed, block):
+    """Let the projections of component k learn a row, with draws in its gaps."""
+    normal_numbers(seed, components.total[0], block.normals)
+    if gaps:
+        draw_gaps(block.x, block.filled[k], block.rest[k], block.normals, block.drawn)
+    learn_projection(k, r, block.drawn if gaps else block.x, components, block.e, block.normals)
 
 
 @kernel
@@ -253,7 +325,7 @@ def background_of(Z, background):
     return out
 
 
-@kernel
+@inlined
 def offer_row(x, weight, reservoir, rule):
     """Offer a row, in the coordinates of the frame, to the priority sample, in place.
 

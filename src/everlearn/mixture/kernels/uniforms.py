@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inlined, inner
 
 
-@kernel
+@inlined
 def uniform(seed, number):
     """A uniform number in (0, 1) from a row's number (splitmix64)."""
     z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
