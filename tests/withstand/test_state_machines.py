@@ -376,6 +376,5 @@ TestStore = StoreMachine.TestCase
 TestService = ServiceMachine.TestCase
 TestEstimator = EstimatorMachine.TestCase
 TestVariational = VariationalMachine.TestCase
-for case in (TestStore, TestEstimator, TestVariational):
-    case.settings = STEPS
+TestStore.settings = TestEstimator.settings = TestVariational.settings = STEPS
 TestService.settings = settings(STEPS, max_examples=4, stateful_step_count=15)
