@@ -36,6 +36,7 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS = {
     "agents": Benchmark("agents.py", ("agents", *SHARED)),
+    "anomaly": Benchmark("anomaly.py", ("anomaly", "experiments/peers", *MIXTURE), needs="river and pysad"),
     "calls": Benchmark("calls.py", ("figmn", *MIXTURE)),
     "fleet": Benchmark("fleet.py", MIXTURE),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),

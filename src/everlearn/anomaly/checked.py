@@ -34,7 +34,7 @@ def _check_density(density: Any, D: int) -> None:
     if not isinstance(density, Density):
         raise ModelFileError("the detector's density is missing.")
     K = np.shape(density.log_weights)[:1] or (0,)
-    shapes = ((D,), (D,), K, (*K, D), (*K, D, D), (*K, D, D), K, (*K, D, D), (D,))
+    shapes = ((D,), (D,), K, (*K, D), (*K, D, D), (*K, D, D), K, (*K, D, D))
     for field, value, shape in zip(Density._fields, density, shapes, strict=True):
         if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != shape:
             raise ModelFileError(f"the detector's density.{field} must be float64 of shape {shape}.")

@@ -25,7 +25,7 @@ GAP = 10  # rows without alarm after which the next alarm is another event
 GUARD_LEVEL = 1e-2
 # Weights of the views where the past of a row says nothing about it, and where it predicts it; benchmarks/anomaly.py.
 WEIGHTS = {
-    "density": (1.0, 1.0), "columns": (0.5, 0.5), "neighbours": (1.0, 1.0),
+    "mixture": (1.0, 1.0), "columns": (0.5, 0.5), "neighbours": (1.0, 1.0),
     "surprise": (0.05, 1.0), "level": (0.3, 1.0), "activity": (0.05, 1.0),
 }  # fmt: skip
 SHARPNESS = 1.0

@@ -92,7 +92,7 @@ def no_density(D: int) -> Density:
     """The density before there is a mixture."""
     return Density(
         np.zeros(D), np.ones(D), np.zeros(0), np.zeros((0, D)), np.zeros((0, D, D)), np.zeros((0, D, D)), np.zeros(0),
-        np.zeros((0, D, D)), np.zeros(D),
+        np.zeros((0, D, D)),
     )  # fmt: skip
 
 
@@ -282,5 +282,4 @@ def _factorised(units: Units, weights: Array, means: Array, covariances: Array, 
     return Density(
         units.centre.copy(), units.scale.copy(), log_weights, means, covariances, factors,
         log_weights - 0.5 * (D * np.log(2.0 * np.pi) + log_det), np.einsum("kij,kil->kjl", factors, factors),
-        0.5 * np.log(2.0 * np.pi * np.e * np.maximum(variances, 1e-12)),
     )  # fmt: skip

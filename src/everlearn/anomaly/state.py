@@ -22,11 +22,11 @@ TIME_SCALES = (5.0, 20.0, 80.0)
 """Rows over which levels, drifts and activity are averaged: benchmarks/anomaly.py compares them."""
 REGRESSORS = LAGS + 3  # a constant, the lags, a slow mean, the seasonal profile
 
-VIEWS = ("density", "columns", "neighbours", "surprise", "level", "activity")
+VIEWS = ("mixture", "columns", "neighbours", "surprise", "level", "activity")
 """What a row can be strange in; each view holds one or more statistics."""
 
 STATISTICS = {
-    "density": "density",
+    "mixture": "mixture",
     "columns": "columns",
     "neighbours": "neighbours",
     "group": "neighbours",
@@ -69,7 +69,6 @@ class Density(NamedTuple):
     factors: Array  # (K, D, D), inverse Cholesky factors: lower triangles
     heights: Array  # (K,), log weight - log|2 pi covariance| / 2
     precisions: Array  # (K, D, D)
-    entropies: Array  # (D,), of one Gaussian column: what a gap counts for
 
 
 class Past(NamedTuple):

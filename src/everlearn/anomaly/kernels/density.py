@@ -1,4 +1,6 @@
-"""Log-density of rows under a frozen mixture, gaps included."""
+"""How far a row lies from the components of a frozen mixture, gaps included."""
+
+import math
 
 import numpy as np
 
@@ -6,66 +8,112 @@ from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import cholesky_of_block, solve_lower
 
 LOG_2PI = np.log(2.0 * np.pi)
+HUGE = 1e250
+NEGLIGIBLE = 40.0  # nats below the largest part of a sum that change nothing in it
 
 
 @inner
-def log_sum(values, n):
-    """log(sum(exp(values[:n])))."""
-    top = -np.inf
-    for k in range(n):
-        top = max(top, values[k])
-    total = 0.0
-    for k in range(n):
-        total += np.exp(values[k] - top)
-    return top + np.log(total)
+def log_chi2_tail(square, m):
+    """log P(chi-squared with m degrees of freedom > square), by the finite series for whole and half degrees.
+
+    With x = square / 2 it is log of exp(-x) sum_i x^i / i! for even m, and for odd m of erfc(sqrt(x)) + exp(-x)
+    sum_i x^(i - 1/2) / Gamma(i + 1/2). The sums are taken from their last term back, so that none of them overflows.
+    """
+    x = 0.5 * square
+    if m % 2 == 0:
+        return log_series(x, m // 2 - 1, 0.0) - x
+    root = np.sqrt(x)
+    # erfc(root) exp(x), which has a limit where both factors leave the range of numbers.
+    first = math.erfc(root) * np.exp(x) if x < 500.0 else 1.0 / (root * np.sqrt(np.pi))
+    if m == 1:
+        return np.log(first) - x
+    rest = log_series(x, (m - 3) // 2, 0.5) + np.log(2.0 * root / np.sqrt(np.pi)) if x > 0.0 else -np.inf
+    return np.log(first + np.exp(rest)) - x if rest < 500.0 else rest - x
 
 
 @inner
-def complete_joint(density, k, z, e):
-    """Log weight plus log-density of a row without gaps under component k."""
-    D = z.shape[0]
+def log_series(x, n, half):
+    """log(1 + x/(1 + half) (1 + x/(2 + half) (1 + ... x/(n + half)))), by Horner's rule with a running scale."""
+    total, shift = 1.0, 0.0
+    for i in range(n, 0, -1):
+        total = np.exp(-shift) + total * x / (i + half)
+        if total > HUGE:
+            shift += np.log(total)
+            total = 1.0
+    return shift + np.log(total)
+
+
+@inner
+def chernoff_bound(square, m):
+    """Upper bound of the log of the chi-squared tail, without its series."""
+    return -0.5 * (square - m - m * np.log(square / m)) if square > m else 0.0
+
+
+@inner
+def complete_square(density, k, z, e):
+    """Squared Mahalanobis distance of a row without gaps to component k."""
+    D, total = z.shape[0], 0.0
     for i in range(D):
         e[i] = z[i] - density.means[k, i]
-    total = 0.0
     for i in range(D):
         row, y = density.factors[k, i], 0.0
         for j in range(i + 1):
             y += row[j] * e[j]
         total += y * y
-    return density.heights[k] - 0.5 * total
+    return total
 
 
 @inner
-def partial_joint(density, k, z, seen, scratch):
-    """The same for the columns `seen` of a row: the block of the covariance is factorised."""
-    m, e = seen.shape[0], scratch.e
+def partial_square(density, k, z, seen, scratch):
+    """The same for the columns `seen` of a row, and the log-determinant of their covariance."""
+    m, e, total = seen.shape[0], scratch.e, 0.0
     log_det = cholesky_of_block(density.covariances[k], seen, 0, scratch.block)
     for i in range(m):
         e[i] = z[seen[i]] - density.means[k, seen[i]]
     solve_lower(scratch.block, m, e)
-    total = 0.0
     for i in range(m):
         total += e[i] * e[i]
-    return density.log_weights[k] - 0.5 * (m * LOG_2PI + log_det + total)
+    return total, log_det
 
 
 @kernel
-def surprisal(x, density, scratch):
-    """-log density of the observed part of a row, in standard units; a gap counts as much as a usual value does."""
-    D, K = x.shape[0], density.heights.shape[0]
-    z, index, m, gaps = scratch.z, scratch.places, 0, 0.0
-    for j in range(D):
-        z[j] = (x[j] - density.centre[j]) / density.scale[j]
-        if np.isnan(z[j]):
-            gaps += density.entropies[j]
-        else:
-            index[m] = j
+def standardise(x, density, scratch):
+    """A row in the units of the density, and the places of its observed columns, into the scratch; returns how many."""
+    m = 0
+    for j in range(x.shape[0]):
+        scratch.z[j] = (x[j] - density.centre[j]) / density.scale[j]
+        if not np.isnan(scratch.z[j]):
+            scratch.places[m] = j
             m += 1
+    return m
+
+
+@kernel
+def atypicality(x, density, scratch):
+    """-log of the probability that a row drawn from a component lies farther from it, summed over the components.
+
+    -log sum_k w_k P(chi2_m > d_k^2), with d_k the Mahalanobis distance to component k over the m observed columns. A
+    density would call the rows of a small tight group usual, because it is dense; here the group counts by its share.
+    The broad component, the last one, is left out. scratch.joint takes the logs of weight times density.
+    """
+    D, K, z = x.shape[0], density.heights.shape[0], scratch.z
+    m = standardise(x, density, scratch)
     if K == 0 or m == 0:
         return np.nan
+    top, total = -np.inf, 0.0
     for k in range(K):
         if m == D:
-            scratch.joint[k] = complete_joint(density, k, z, scratch.e)
+            square = complete_square(density, k, z, scratch.e)
+            scratch.joint[k] = density.heights[k] - 0.5 * square
         else:
-            scratch.joint[k] = partial_joint(density, k, z, index[:m], scratch)
-    return gaps - log_sum(scratch.joint, K)
+            square, log_det = partial_square(density, k, z, scratch.places[:m], scratch)
+            scratch.joint[k] = density.log_weights[k] - 0.5 * (m * LOG_2PI + log_det + square)
+        if k == K - 1 or density.log_weights[k] + chernoff_bound(square, m) < top - NEGLIGIBLE:
+            continue
+        part = density.log_weights[k] + log_chi2_tail(square, m)
+        if part > top:
+            total = total * np.exp(top - part) + 1.0
+            top = part
+        else:
+            total += np.exp(part - top)
+    return -top - np.log(total)

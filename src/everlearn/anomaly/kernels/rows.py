@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from everlearn.anomaly.kernels.density import surprisal
+from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
     FLOOR,
@@ -42,7 +42,7 @@ def statistics_of(x, state, settings, scratch):
     out[:] = np.nan
     if state.clock.next_units[0] == 0:
         return
-    out[0] = surprisal(x, state.density, scratch)
+    out[0] = atypicality(x, state.density, scratch)
     out[1] = column_rarity(x, state.sample)
     if not np.isnan(out[1]):
         out[2], out[3] = distances_to_mass(x, state.sample, scratch)

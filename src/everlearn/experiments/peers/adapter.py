@@ -28,6 +28,8 @@ class Contender(NamedTuple):
     baseline: bool = False
     joint: bool = False
     """Whether it has a joint density of all columns, as ours."""
+    most_rows: int | None = None
+    """Rows of the longest stream that it takes in reasonable time."""
 
     @property
     def title(self) -> str:

@@ -79,12 +79,14 @@ def _figures(contender: Contender, context: Context) -> dict[str, Value]:
     every: list[Found] = []
     for group, streams in GROUPS.items():
         try:
-            found = [judge(contender, stream) for stream in streams(context)]
+            found = [judge(contender, stream) for stream in streams(context) if affordable(contender, stream)]
         except Absent as absent:
             figures |= {group: NO_DATA, WHY: str(absent)}
             continue
         except InputError as error:
             figures |= {group: FAILED, WHY: failure(error)}
+            continue
+        if not found:
             continue
         figures |= {group: _mean(found, "roc"), f"{group}_ap": _mean(found, "ap")}
         if group == "synthetic":
@@ -99,6 +101,11 @@ def _figures(contender: Contender, context: Context) -> dict[str, Value]:
 def _mean(found: list[Found], name: str) -> float:
     values = np.array([getattr(one, name) for one in found])
     return float(np.mean(values[~np.isnan(values)])) if not np.isnan(values).all() else float("nan")
+
+
+def affordable(contender: Contender, stream: Labelled) -> bool:
+    """Whether a detector takes a stream of this length in reasonable time."""
+    return contender.most_rows is None or len(stream.X) <= contender.most_rows
 
 
 def judge(contender: Contender, stream: Labelled) -> Found:

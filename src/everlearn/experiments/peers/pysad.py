@@ -19,7 +19,8 @@ class Standardised(Model):
     def __init__(self, module: str, name: str) -> None:
         import importlib
 
-        self.model: Any = getattr(importlib.import_module(f"pysad.models.{module}"), name)()
+        make = getattr(importlib.import_module(f"pysad.models.{module}"), name)
+        self.model: Any = make(random_state=0)
 
     def score_then_learn(self, X: Array) -> Array:
         """Score of each row before it was learned."""
@@ -29,10 +30,23 @@ class Standardised(Model):
             mean = mean + away / (i + 1)
             squares = squares + away * (x - mean)
             z = (x - mean) / np.sqrt(squares / (i + 1))
-            if i > 0:
-                scores[i] = float(np.ravel(self.model.score_partial(z))[0])
-            self.model.fit_partial(z)
+            if i == 0:
+                self.model.fit_partial(z)
+            else:
+                scores[i] = self._score_then_learn(z)
         return scores
+
+    def _score_then_learn(self, z: Array) -> float:
+        score = float(np.ravel(self.model.score_partial(z))[0])
+        self.model.fit_partial(z)
+        return score
+
+
+class Projected(Standardised):
+    """xStream, which projects and bins a row once for both, scored first."""
+
+    def _score_then_learn(self, z: Array) -> float:
+        return float(np.ravel(self.model.fit_score_partial(z))[0])
 
 
 class Hashed(Model):
@@ -60,6 +74,20 @@ CONTENDERS: dict[str, list[Contender]] = {
     "anomaly": [
         Contender("RSHash", PACKAGE, Hashed, "range of the first 200 rows"),
         Contender("LODA", PACKAGE, lambda: Standardised("loda", "LODA"), "standardised"),
+        Contender(
+            "xStream",
+            PACKAGE,
+            lambda: Projected("xstream", "xStream"),
+            "standardised; streams of at most 2,100 rows",
+            most_rows=2100,
+        ),
+        Contender(
+            "RobustRandomCutForest",
+            PACKAGE,
+            lambda: Standardised("robust_random_cut_forest", "RobustRandomCutForest"),
+            "standardised; streams of at most 700 rows",
+            most_rows=700,
+        ),
     ],
     "change": [],
 }
