@@ -50,7 +50,9 @@ def streams(group, context):
     """Streams of a group, Shuttle cut short; none where the data are missing."""
     try:
         for stream in GROUPS[group](context):
-            yield stream._replace(X=stream.X[:SHUTTLE_ROWS], y=stream.y[:SHUTTLE_ROWS]) if group == "shuttle" else stream
+            yield (
+                stream._replace(X=stream.X[:SHUTTLE_ROWS], y=stream.y[:SHUTTLE_ROWS]) if group == "shuttle" else stream
+            )
     except Absent as absent:
         print(f"{group}: {absent}", flush=True)
 
@@ -165,8 +167,8 @@ def practice(every):
         speed = sum(one["rows"] for one in own) / sum(one["seconds"] for one in own)
         rows.append([title, f"{np.mean(delays):.0f}" if delays else "", f"{np.mean(alarms):.2f}" if alarms else "",
                      f"{speed:,.0f}"])  # fmt: skip
-    return table("Delay, false alarms, speed",
-                 ["", "delay, rows", "alarms on unlabelled rows / asked for (1 in 1,000)", "rows a second of CPU"], rows)  # fmt: skip
+    columns = ["", "delay, rows", "alarms on unlabelled rows / asked for (1 in 1,000)", "rows a second of CPU"]
+    return table("Delay, false alarms, speed", columns, rows)
 
 
 def calibration(seeds, rows):

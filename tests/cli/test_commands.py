@@ -103,6 +103,23 @@ def test_scores_to_files_and_alarms(run):
     assert "ends in .csv, .jsonl or .parquet" in " ".join(refusal.split())
 
 
+def test_a_detector_scores_rows_and_names_the_column_to_blame(run):
+    run("learn", "rows.csv", "--model", "detector", "--model-file", "d.evl")
+    odd = X[:300].copy()
+    odd[250, 1] += 12 * X[:, 1].std()
+    write("odd.csv", odd)
+    assert "rows have a p-value below 1e-06" in run(
+        "score", "d.evl", "odd.csv", "-o", "s.parquet", "--alarm", "1e-6", status=3
+    )
+    found = pq.read_table("s.parquet").to_pylist()
+    assert list(found[0]) == ["row", "score", "p_value", "column", "value", "low", "high"]
+    assert found[250]["column"] == "torque"
+    assert found[250]["p_value"] < 1e-6
+    assert found[250]["low"] < X[:, 1].mean() + 3 * X[:, 1].std() < found[250]["value"]
+    assert found[100]["column"] == ""
+    assert everlearn.load("d.evl").n_samples_seen_ == 800
+
+
 def test_bad_rows_are_said_on_standard_error(run):
     with open("rows.csv", "a") as file:
         file.write("1,2\nx,2,3\n")

@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import chi2, multivariate_normal
 
 
 def surprisal(x, weights, means, covariances):
@@ -13,6 +13,16 @@ def surprisal(x, weights, means, covariances):
         for w, m, C in zip(weights, means, covariances, strict=True)
     ]
     return -logsumexp(parts, axis=0)
+
+
+def atypicality(x, weights, means, covariances):
+    """-log of the probability of a component and a row of it that is farther out, by the observed columns."""
+    seen = ~np.isnan(x)
+    total = 0.0
+    for w, m, C in zip(weights, means, covariances, strict=True):
+        away = (x - m)[seen]
+        total += w * chi2.sf(away @ np.linalg.solve(C[np.ix_(seen, seen)], away), seen.sum())
+    return -np.log(total)
 
 
 def column_rarity(x, rows, scales, near):

@@ -73,7 +73,7 @@ def init_memory(independent: Array, M: int) -> Memory:
     """A memory of statistics that holds nothing."""
     V = len(independent)
     integers = [np.zeros(V, np.int64) for _ in range(3)]
-    rows, floats = np.zeros((2, V, M)), np.zeros((4, V))
+    rows, floats = np.zeros((2, V, M)), np.zeros((5, V))
     return Memory._make(array.copy() for array in (*rows, *integers, independent, *floats))
 
 
@@ -104,7 +104,7 @@ def scratch_for(state: State) -> Scratch:
     return Scratch._make((
         np.zeros(D), np.zeros(D), np.zeros(D), np.zeros(D, np.int64), np.zeros((D, D)), np.zeros(K), np.zeros(S),
         np.zeros((D, REGRESSORS)), np.zeros(REGRESSORS), *vectors, np.zeros((4, len(TIME_SCALES), D)),
-        np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 2)), np.zeros(D),
+        np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 3)), np.zeros(D),
     ))  # fmt: skip
 
 

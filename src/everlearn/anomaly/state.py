@@ -134,6 +134,7 @@ class Memory(NamedTuple):
     share: Array  # (V,), log of the share of values beyond it
     scale: Array  # (V,), of the generalised Pareto law of the excess
     shape: Array  # (V,)
+    heaviness: Array  # (V,), mean excess over the top tenth, over the distance from the median to it
 
 
 class Guard(NamedTuple):
@@ -182,6 +183,7 @@ class Settings(NamedTuple):
     strides: Integers  # (V,), every how many rows a statistic is remembered
     views: Integers  # (V,), view of each statistic
     weights: Array  # (number of views, 2), where the past predicts nothing, and where it does
+    usual_heaviness: Array  # (V,), of the tail of a statistic on Gaussian rows; 0 where heavy tails say nothing
     sharpness: float  # of the mean over views: 1 is the harmonic mean of p-values
     seed: int
 
@@ -216,7 +218,7 @@ class Scratch(NamedTuple):
     means: Array  # (4, T, D): level, drift, own, joint
     statistics: Array  # (V,)
     parts: Array  # (V,)
-    sums: Array  # (number of views, 2)
+    sums: Array  # (number of views, 3): of 1/p, statistics, factor of the weight
     blame: Array  # (D,)
 
 

@@ -193,7 +193,7 @@ def _write_report(path: str, session: Session, source: Source) -> None:
     from everlearn.reporting.report import write_report
 
     store, name = session.store, session.name
-    events = store.latest_events(name, kinds=["change", "novelty", "time gap"], limit=5000)
+    events = store.latest_events(name, kinds=["change", "novelty", "anomaly", "new_normal", "time gap"], limit=5000)
     write_report(
         path, session.model, store.history(name), events,
         name=name, totals=store.totals(name), time_format=source.columns.time_format,

@@ -40,7 +40,8 @@ def likelihood(history: Sequence[Any], events: Sequence[Any] = ()) -> Picture:
         What happened in it; novelties and changes are drawn, the latest 500 of each.
     """
     x, y = _column(history, "end_row"), _column(history, "log_likelihood")
-    changes, novelties = (_rows_of(events, kind) for kind in ("change", "novelty"))
+    changes = _rows_of(events, "change") + _rows_of(events, "new_normal")
+    novelties = _rows_of(events, "novelty") + _rows_of(events, "anomaly")
     data = [
         _vertical_lines(changes, "change"),
         _line(x, y, "log-likelihood", BLUE, "row %{x:,}<br>log-likelihood %{y:.3f}<extra></extra>"),

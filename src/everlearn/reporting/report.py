@@ -106,7 +106,7 @@ def _head(name: str, model: Any, history: Sequence[Any], totals: dict[str, int])
         "columns": f"{getattr(model, 'n_features_in_', 0):,}",
         "components": f"{len(mixture_of(model).weights):,}" if is_fitted(model) else "0",
         "log-likelihood": _last(history),
-        "novelties": f"{totals.get('novelty', 0):,}",
+        "novelties": f"{totals.get('novelty', 0) + totals.get('anomaly', 0):,}",
         "changes": f"{totals.get('change', 0):,}",
     }
     items = "".join(f"<div><dt>{key}</dt><dd>{html.escape(value)}</dd></div>" for key, value in numbers.items())
@@ -135,14 +135,22 @@ def _columns_table(model: Any) -> str:
     return _table_card("Columns", Table(("column", "mean", "standard deviation"), rows))
 
 
+_TOLD = {
+    "change": "log-density {value:.3f}",
+    "time gap": "{value:,.0f} s",
+    "anomaly": "p-value {value:.2g}, {column}",
+    "new_normal": "{value:,.0f} rows",
+}
+
+
 def _events_table(events: Sequence[Any], time_format: TimeFormat | None) -> str:
-    """The latest changes and gaps in time, the latest first, by the stream's own times where it has them."""
-    latest = [event for event in events if event.kind in ("change", "time gap")][-_MOST_EVENTS:][::-1]
+    """The latest changes, anomalies and gaps in time, the latest first, by the stream's own times where it has them."""
+    latest = [event for event in events if event.kind in _TOLD][-_MOST_EVENTS:][::-1]
     rows = []
     for event in latest:
-        value = f"{event.value:,.0f} s" if event.kind == "time gap" else f"log-density {event.value:.3f}"
+        value = _TOLD[event.kind].format(value=event.value, **(getattr(event, "details", None) or {"column": ""}))
         when = () if time_format is None else (time_format.show(event.stream_time),)
-        rows.append((event.kind, *when, f"{event.row:,}", value))
+        rows.append((event.kind.replace("_", " "), *when, f"{event.row:,}", value))
     columns = ("event", *(() if time_format is None else ("time",)), "row", "value")
     return _table_card("Latest changes", Table(columns, rows or [("none", *[""] * (len(columns) - 1))]))
 

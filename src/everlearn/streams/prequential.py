@@ -39,7 +39,8 @@ class PrequentialResult(NamedTuple):
     def novel(self) -> NDArray[np.bool_]:
         """Whether each row was a novelty: one whose p-value lies below the model's `novelty_level`."""
         marks = np.zeros(len(self.log_density), dtype=bool)
-        rows = np.array([event.row for event in self.events if event.kind == "novelty"], dtype=np.int64)
+        rows = [event.row for event in self.events if event.kind in ("novelty", "anomaly")]
+        rows = np.array(rows, dtype=np.int64)
         marks[rows[rows >= self.first_row] - self.first_row] = True
         return marks
 
@@ -145,14 +146,11 @@ class PrequentialMonitor:
 
         They may belong to rows of earlier batches: the rows of the warm-up are learned together at its end.
         """
-        found = [
-            Event(event.row, event.kind, event.value)
-            for event in (self.model.events_ if self.model._is_started() else ())
-            if event.row >= self._first_unreported
-        ]
+        recorded = self.model.events_ if self.model._is_started() else ()
+        found = [event for event in recorded if _noticed(event) >= self._first_unreported]
         if found:
-            self._first_unreported = found[-1].row + 1
-        return found
+            self._first_unreported = _noticed(found[-1]) + 1
+        return [Event(event.row, event.kind, event.value, _details(event, self.model)) for event in found]
 
     def _novelties(self, X: Array, first_row: int) -> list[Event]:
         """Rows whose p-value, before they are learned, lies below the model's level."""
@@ -177,7 +175,7 @@ class PrequentialMonitor:
         self._recent = np.concatenate([self._recent, known])[-RECENT_ROWS:]
         self.n_rows += len(X)
         self.n_gaps = np.isnan(X).sum(axis=0) + (self.n_gaps if len(self.n_gaps) else 0)
-        self.n_novel += sum(event.kind == "novelty" for event in result.events)
+        self.n_novel += sum(event.kind in ("novelty", "anomaly") for event in result.events)
         self.n_changes += len(result.changes)
         return result
 
@@ -220,6 +218,19 @@ def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r:.40} is no count")
     return value
+
+
+def _noticed(event: Any) -> int:
+    """Row at which a model knew of an event: a new normal is known when it has lasted, at its last row."""
+    return int(event.last if event.kind == "new_normal" else event.row)
+
+
+def _details(event: Any, model: Any) -> dict[str, Any] | None:
+    """Of an anomaly the column to blame, and of a new normal its last row."""
+    if event.kind == "anomaly":
+        names = getattr(model, "feature_names_in_", None)
+        return {"column": f"x{event.column}" if names is None else str(names[event.column])}
+    return {"last": event.last} if event.kind == "new_normal" else None
 
 
 def _by_row(event: Event) -> int:

@@ -104,6 +104,7 @@ def fit_tail(memory, i):
     total = (k - r) * largest
     for j in range(r):
         total += ordered[m - k + j] - u
+    excess = total - (k - r) * largest
     independent = max(memory.independent[i] * k, 1.0)
     shape = shape_of_ratio(largest / half) if half > 0.0 else 0.0
     shape = min(max(shape * independent / (independent + SHAPE_PRIOR), 0.0), 0.9)
@@ -111,6 +112,9 @@ def fit_tail(memory, i):
     # Ties can leave no excess at all; the spread of the bulk then sets the least scale.
     spread = u - ordered[m // 2]
     memory.threshold[i], memory.share[i] = u, np.log((k + 0.5) / (m + 1.0))
+    for j in range(r, k):
+        excess += ordered[m - k + j] - u
+    memory.heaviness[i] = excess / k / spread if spread > 0.0 else 0.0
     memory.scale[i], memory.shape[i] = max(scale, 1e-2 * spread, 1e-9), shape + 1.0 / independent
 
 

@@ -26,6 +26,7 @@ ALWAYS_REMEMBERED = 32  # stride from which a statistic is remembered whether th
 LEAK = 0.1  # how much a usual row takes off the pressure of those that are held back
 FAR = 3.0  # nats beyond the level of the guard from which a row is never learned as usual
 FAR_RATE = 0.05  # rows held back whose scores are remembered, as a share of the level of the guard
+MOST_WEIGHT = 30.0  # by which a heavy tail raises the weight of a view
 MOST_BUDGET = 3.0  # alarmed rows that may be learned one after the other
 
 
@@ -50,21 +51,37 @@ def statistics_of(x, state, settings, scratch):
 
 
 @inner
-def combined_score(parts, gate, settings, sums):
+def heavy_tail_weight(heaviness, usual):
+    """Factor of a view's weight where the tail of its statistic is heavier than on Gaussian rows, 1 to 30.
+
+    A statistic that sets some rows far apart from the bulk finds groups of them; one that does not, adds noise.
+    """
+    if usual == 0.0 or heaviness <= usual:
+        return 1.0
+    ratio = heaviness / usual
+    return min(ratio * ratio * ratio * ratio * ratio, MOST_WEIGHT)
+
+
+@inner
+def combined_score(parts, heaviness, gate, settings, sums):
     """Log of a weighted mean of 1/p over the views: the harmonic mean of p-values, which cannot hide a small one.
 
-    Within a view the statistics are averaged in the same way. The weights of views in time follow the gate.
+    Within a view the statistics are averaged in the same way. The weights of views in time follow the gate; where
+    the past says nothing, views with heavy tails weigh more.
     """
     sums[:] = 0.0
+    sums[:, 2] = 1.0
     for i in range(parts.shape[0]):
         if parts[i] == parts[i]:
             v = settings.views[i]
             sums[v, 0] += np.exp(settings.sharpness * parts[i])
             sums[v, 1] += 1.0
+            sums[v, 2] = max(sums[v, 2], heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]))
     total, weight = 0.0, 0.0
     for v in range(sums.shape[0]):
         if sums[v, 1] > 0.0:
             w = settings.weights[v, 0] + gate * (settings.weights[v, 1] - settings.weights[v, 0])
+            w *= sums[v, 2] ** (1.0 - gate)
             total += w * sums[v, 0] / sums[v, 1]
             weight += w
     return np.log(total / weight) / settings.sharpness if weight > 0.0 else np.nan
@@ -79,7 +96,7 @@ def score_row(x, state, settings, scratch):
         # Beyond 300 nats nothing is told apart, and exp would overflow.
         scratch.parts[i] = 300.0 if part > 300.0 else part
     gate = predictability(state.past, state.clock)
-    return combined_score(scratch.parts, gate, settings, scratch.sums)
+    return combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)
 
 
 @inner
@@ -262,17 +279,18 @@ def learn_rows(X, handle, out):
             blame_columns(x, state, scratch)
             out.blamed[t] = np.argmax(scratch.blame)
         observed = any_observed(x)
-        held = clock.learned[0] >= settings.grace and is_held(log_p, state, settings)
+        asleep = settings.learning == 0
+        held = asleep or (clock.learned[0] >= settings.grace and is_held(log_p, state, settings))
         out.held[t] = held
-        if observed:
+        if observed and not asleep:
             # In heavy tails some usual rows lie far out. Their scores are remembered at the rate that such rows have,
             # although the rows are held back: otherwise the tails would be cut and alarms too many.
             spared = held and guard.budget[1] >= 1.0
             guard.budget[1] = min(guard.budget[1] + FAR_RATE * settings.guard_level, 1.0) - spared
             remember_row(score, scratch.statistics, state, settings, held and not spared)
-        if held:
+        if held and not asleep:
             hold_row(x, state, scratch)
-        elif observed:
+        elif observed and not asleep:
             learn_row(x, state, settings, scratch)
             guard.pressure[0] = max(guard.pressure[0] - LEAK, 0.0)
             due -= 1

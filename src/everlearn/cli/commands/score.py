@@ -22,6 +22,8 @@ Examples:
 
 \b
 Fields: row, log_density, p_value (share of rows that are as improbable or more so: small for a novelty).
+Of a detector: row, score (log p-value), p_value and, of rows below --alarm or its false_alarm_rate, the column to
+blame, its value, and the interval in which it was expected.
 Of a classifier: row, prediction, probability. Of a regressor: row, prediction, std.
 """
 
@@ -50,7 +52,7 @@ def command(model_file: str, sources: tuple[str, ...], output: str, name: str | 
 def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | None) -> int:
     from everlearn.streams.writers import open_writer
 
-    row, n_alarms, bad = 0, 0, Counter[str]()
+    row, n_alarms, bad, model = 0, 0, Counter[str](), ready_to_score(model, alarm)
     with rows_from(sources, model) as batches, open_writer(output, fields(model)) as writer:
         for batch in batches:
             bad.update(left_out.reason for left_out in batch.bad)
@@ -64,10 +66,37 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
     return n_alarms
 
 
+def is_detector(model: Any) -> bool:
+    """Whether this is an anomaly detector, which scores rows in their order."""
+    return hasattr(model, "explain") and hasattr(model, "prequential")
+
+
+def ready_to_score(model: Any, alarm: float | None) -> Any:
+    """The model; of a detector a copy that follows the rows and learns none of them."""
+    if not is_detector(model):
+        return model
+    return model.copy().set_params(learning="never", false_alarm_rate=alarm or model.false_alarm_rate)
+
+
+def detected(model: Any, X: Any) -> Sequence[Any]:
+    """Score, p-value, and of strange rows the column to blame with its value and the interval expected for it."""
+    from everlearn.reporting.queries import column_names
+
+    scores, columns = model.prequential(X, return_columns=True)
+    names, value, low, high = np.full(len(X), "", object), *np.full((3, len(X)), np.nan)
+    for i in np.flatnonzero(columns >= 0):
+        told, j = model.explain(X[i : i + 1]), columns[i]
+        names[i], value[i] = column_names(model)[j], X[i, j]
+        low[i], high[i] = told.low[0, j], told.high[0, j]
+    return scores, np.exp(scores), names, value, low, high
+
+
 def fields(model: Any) -> list[str]:
     """Names of what is said of each row."""
     from everlearn.reporting.queries import has_target
 
+    if is_detector(model):
+        return ["row", "score", "p_value", "column", "value", "low", "high"]
     if has_target(model):
         return ["row", "prediction", "probability" if hasattr(model, "predict_proba") else "std"]
     return ["row", "log_density", "p_value"] if hasattr(model, "p_value") else ["row", "log_density"]
@@ -76,6 +105,8 @@ def fields(model: Any) -> list[str]:
 def answers_to(model: Any, X: Any) -> Sequence[Any]:
     """The fields after the number of the row."""
     kind = fields(model)
+    if is_detector(model):
+        return detected(model, np.asarray(X, dtype=np.float64))
     if kind[-1] == "probability":
         probabilities = model.predict_proba(X)
         return model.classes_[np.argmax(probabilities, axis=1)], probabilities.max(axis=1)
