@@ -1,6 +1,6 @@
 """The anomaly detector beside its peers: ranking, delay, false alarms, blame and speed, stream by stream.
 
-    python benchmarks/anomaly.py [--quick] [--only PACKAGE ...]
+    python benchmarks/anomaly.py [--quick] [--only PACKAGE ...] [--no-page] [--keep]
 
 `--only` measures the contenders of these packages (as `everlearn river pysad scikit-learn`) and keeps the figures of
 the others as they are in `results/anomaly_streams.json`, which says of each when it was measured and with what.
@@ -217,10 +217,11 @@ def main():
     options = parser(__doc__)
     options.add_argument("--only", nargs="+", default=(), metavar="PACKAGE", help="measure these packages alone")
     options.add_argument("--no-page", action="store_true", help="store the figures of the contenders and stop")
+    options.add_argument("--keep", action="store_true", help="keep the figures of all contenders; make the page anew")
     given = options.parse_args()
     context = context_for(quick=given.quick)._replace(seeds=1)
     every = json.loads(STREAMS.read_text()) if STREAMS.exists() and not given.quick else {}
-    for contender in contenders(given.only):
+    for contender in [] if given.keep else contenders(given.only):
         if given.only and contender.package not in (*given.only, *("sklearn",) * ("scikit-learn" in given.only)):
             continue
         record = {"settings": contender.settings, "origin": origin(), "groups": figures(contender, context)}
