@@ -8,6 +8,7 @@ import os
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -104,7 +105,7 @@ def test_scores_to_files_and_alarms(run):
 
 
 def test_a_detector_scores_rows_and_names_the_column_to_blame(run):
-    run("learn", "rows.csv", "--model", "detector", "--model-file", "d.evl")
+    everlearn.AnomalyDetector().fit(pd.DataFrame(X, columns=NAMES)).save("d.evl")
     odd = X[:300].copy()
     odd[250, 1] += 12 * X[:, 1].std()
     write("odd.csv", odd)

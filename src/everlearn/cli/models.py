@@ -11,7 +11,6 @@ import everlearn
 
 KINDS = {
     "mixture": "IncrementalGaussianMixture",
-    "detector": "AnomalyDetector",
     "ppca": "OnlinePPCA",
     "variational": "VariationalPPCA",
     "classifier": "IncrementalGaussianMixtureClassifier",
