@@ -13,7 +13,7 @@ from everlearn.base.conditioning import Conditional
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
-from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel
+from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel, PrequentialModel
 
 Array = NDArray[np.float64]
 
@@ -64,9 +64,14 @@ def _is_gaussian(model: Any) -> bool:
     return isinstance(model, CovarianceModel)
 
 
+def _density_model(model: Any) -> Any:
+    """The mixture inside an anomaly detector; any other model itself."""
+    return getattr(model, "mixture_", model) if isinstance(model, PrequentialModel) else model
+
+
 def mixture_of(model: Any) -> Mixture:
     """The model as a Gaussian mixture in the units of the data: one component for a PPCA."""
-    model = getattr(model, "mixture_", model)  # of an anomaly detector
+    model = _density_model(model)
     if _is_mixture(model):
         return Mixture(model.weights_, model.means_, model.covariances_)
     if _is_gaussian(model):
@@ -98,7 +103,8 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
-    if not _is_mixture(model) and not _is_gaussian(model):
+    density = _density_model(model)
+    if not _is_mixture(density) and not _is_gaussian(density):
         raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
@@ -108,10 +114,10 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
         raise InputError(f"given={list(given)} and target={list(target)} share a column; a column is known or asked.")
     if np.isinf(values).any():
         raise InputError(f"given holds an infinite value: {dict(given)}. Give finite numbers.")
-    if _is_mixture(model):
+    if _is_mixture(density):
         row = np.full((1, model.n_features_in_), np.nan)
         row[0, known] = values
-        answered: Conditional = model.condition(row, target=columns)
+        answered: Conditional = density.condition(row, target=columns)
         return answered
     answer = conditional.condition(mixture_of(model), known, values[None], columns)
     return Conditional(answer, np.ones(len(columns)), list(target))
