@@ -39,7 +39,7 @@ ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK, DRIFT_LEFT = 0.8, 0.7, 1.3, 3.0, 0.5
 FIRST_PROBE = 200  # row, when the detector has learned what it learns in any case
 PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
 # Errors of expectations: how many are remembered, from how many on they count, and how many usual ones an episode must
-# be off by (the largest of a slow sensor's errors in half a day is about three and a half).
+# be off by (chosen on three seeds of the pump, not on other machines).
 ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 10, 5.0
 NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
 SAME_ROWS = 10  # between the beginnings of what is one episode
