@@ -146,6 +146,9 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
 
+    _state_: State
+    _events_: EventLog
+
     def __init__(
         self,
         false_alarm_rate: float = 1e-3,

@@ -39,8 +39,8 @@ class PrequentialResult(NamedTuple):
     def novel(self) -> NDArray[np.bool_]:
         """Whether each row was a novelty: one whose p-value lies below the model's `novelty_level`."""
         marks = np.zeros(len(self.log_density), dtype=bool)
-        rows = [event.row for event in self.events if event.kind in ("novelty", "anomaly")]
-        rows = np.array(rows, dtype=np.int64)
+        found = [event.row for event in self.events if event.kind in ("novelty", "anomaly")]
+        rows = np.array(found, dtype=np.int64)
         marks[rows[rows >= self.first_row] - self.first_row] = True
         return marks
 
