@@ -14,7 +14,7 @@ from everlearn.experiments.peers.table import Measure, Row, Value
 NAME = "speed"
 TITLE = "Speed and memory"
 ABOUT = (
-    "Rows learned per second of CPU time, five groups in eight columns: the first 2,000 at once, then one row at a time "
+    "Rows learned per second of CPU time, five groups in eight columns: the first 2,000 at once, then one at a time "
     "and in batches of 1,000. Rows are already in the form that a model takes: dicts for river, one after the other "
     "(EmpiricalPrecision's update_many is slower). Memory is the size of the pickled model. The summary compares "
     "models that have a joint density of all columns."
