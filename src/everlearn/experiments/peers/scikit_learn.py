@@ -11,7 +11,7 @@ from everlearn.typing import Array
 
 PACKAGE = "sklearn"
 GRID = (1, 2, 4, 8, 16)
-FIRST_FIT = 250
+FIRST_FIT = 20  # rows: with more, streams of a few hundred rows would hardly be scored
 """Rows after which a batch detector is fitted; again whenever they have doubled."""
 
 
