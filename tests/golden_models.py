@@ -73,6 +73,16 @@ def answers(model):
     for method in ("score_samples", "predict", "predict_proba", "transform"):
         if hasattr(model, method):
             found[method] = np.asarray(getattr(model, method)(asked)).tolist()
+    return found if hasattr(model, "classes_") else without_numbering(found)
+
+
+def without_numbering(found):
+    """Answers that do not depend on which component is called the first: two of them may have equally many rows."""
+    if "predict_proba" in found:
+        order = np.lexsort(np.round(found["predict_proba"], 6))
+        for method in {"predict_proba", "transform"} & found.keys():
+            found[method] = np.asarray(found[method])[:, order].tolist()
+        found["predict"] = np.argsort(order)[found["predict"]].tolist()
     return found
 
 
