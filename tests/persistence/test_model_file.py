@@ -18,7 +18,7 @@ from everlearn.base.estimator import StreamEstimator
 from everlearn.errors import InputError
 from everlearn.persistence import model_file as persistence
 from everlearn.persistence import registry
-from everlearn.persistence.codec import Decoder, Encoder
+from everlearn.persistence.codec import LARGEST_NUMBER, Decoder, Encoder
 from everlearn.persistence.model_file import dumps, loads
 from toys import Rate, RunningNormal, Sums, fitted
 
@@ -44,7 +44,7 @@ def same(a, b):
 
 numbers = st.sampled_from([np.bool_, np.int8, np.int64, np.uint8, np.uint32, np.float16, np.float32, np.float64])
 arrays = numbers.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)))
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+scalars = st.none() | st.booleans() | st.integers(-LARGEST_NUMBER, LARGEST_NUMBER) | st.floats() | st.text()
 values = st.recursive(
     scalars | arrays | numbers.flatmap(lambda dtype: hnp.from_dtype(np.dtype(dtype))),
     lambda inner: (
@@ -59,6 +59,12 @@ values = st.recursive(
 @given(values)
 def test_values_come_back_as_they_were(value):
     assert same(value, there_and_back(value))
+
+
+@pytest.mark.parametrize("value", [LARGEST_NUMBER + 1, -LARGEST_NUMBER - 1])
+def test_larger_whole_numbers_are_refused(value):
+    with pytest.raises(InputError, match="more than 62 bits"):
+        there_and_back(value)
 
 
 @given(arrays)

@@ -49,4 +49,4 @@ def test_no_server_errors(api):
             with_a_model(case).call_and_validate(checks=CHECKS)
 
         check()
-    assert len(tried) == 18, tried
+    assert len(tried) == 20, tried

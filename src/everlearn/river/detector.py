@@ -38,13 +38,14 @@ class StreamAnomalyDetector(Unsupervised, base.AnomalyDetector):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from everlearn.river.detector import StreamAnomalyDetector
     >>> detector = StreamAnomalyDetector()
-    >>> for i in range(400):
-    ...     detector.learn_one({"heat": float(i % 10), "load": float(i % 3)})
-    >>> detector.score_one({"heat": 4.0, "load": 1.0}) < detector.score_one({"heat": 40.0, "load": 1.0}) < 1.0
+    >>> for heat, load in np.random.default_rng(0).normal([60.0, 2.0], [5.0, 0.3], size=(400, 2)):
+    ...     detector.learn_one({"heat": heat, "load": load})
+    >>> detector.score_one({"heat": 62.0, "load": 2.1}) < detector.score_one({"heat": 120.0, "load": 2.1}) < 1.0
     True
-    >>> detector.p_value_one({"heat": 0.0, "load": 1.0}) > 0.01  # what comes next
+    >>> detector.p_value_one({"heat": 62.0, "load": 2.1}) > 0.01
     True
     """
 
