@@ -19,6 +19,8 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--allow-file-access-from-files",
     "--proxy-server=127.0.0.1:9", "--window-size=1280,900",
 )  # fmt: skip
+# Advice of the browser on how a library draws, and about a machine without a graphics card: not on the page.
+ADVICE = ("software WebGL", "GL Driver Message", "willReadFrequently")
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,15 @@ def browser(site, tmp_path_factory):
 
 
 def errors(browser, page):
-    """Errors in the console when a page is opened; warnings are advice on speed, and on machines without a GPU."""
+    """Errors and warnings in the console when a page is opened."""
     browser.get_log("browser")
     browser.get(page.as_uri())
-    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    said = [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    return [
+        entry["message"]
+        for entry in said
+        if entry["level"] == "SEVERE" or not any(words in entry["message"] for words in ADVICE)
+    ]
 
 
 def test_no_page_has_an_error(browser, pages):

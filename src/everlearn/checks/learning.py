@@ -104,9 +104,9 @@ def _memory_growth(estimator: Any, stream: Any) -> str:
         gc.unfreeze()
     quarter = len(sizes) // 4
     for name, size in zip(("traced memory", "arrays of the model"), zip(*sizes, strict=True), strict=True):
-        # Work that is spread over some rows, such as a search, takes memory while it lasts: what stays is the least of
-        # the last rows.
-        early, late = max(size[quarter : 2 * quarter]), min(size[-quarter // 2 :])
+        # Work that is spread over some rows, such as a search, takes memory while it lasts, for as many rows as the
+        # machine is slow: what stays is the least of a window that is longer than such work.
+        early, late = min(size[quarter : 2 * quarter]), min(size[-quarter // 2 :])
         if late > _MEMORY_FACTOR * early + _MEMORY_SLACK:
             half = _MEMORY_ROWS // 2
             return f"{name}: {early} bytes within {half} rows, {late} within {2 * half}: it grows with the stream."
