@@ -116,19 +116,6 @@ def test_rows_of_a_model_deleted_meanwhile_are_dropped(desk):
     assert desk.store.entry("a") is None
 
 
-def test_many_models_need_few_learners_and_copies(desk):
-    names = [f"m{i}" for i in range(40)]
-    for name in names:
-        desk.create(name, "IncrementalGaussianMixture", {}, ["u"]).result()
-        desk.put(name, np.ones((2, 1)), None)
-    eventually(lambda: all(desk.store.waiting(name) == 0 for name in names))
-    # A copy that was loaded while its first rows were learned is renewed a moment later.
-    eventually(lambda: all(desk.model(name)._is_started() for name in names))
-    assert {desk.model(name).n_samples_seen_ for name in names} == {2}
-    assert len(desk._cache) <= 32
-    assert len(desk.learning._sessions) <= 16
-
-
 def test_answers_come_while_a_step_is_slow(client, monkeypatch):
     client.post("/models/a/learn", json={"rows": as_json(np.random.default_rng(0).normal(size=(300, 2)))})
     learned(client, "a")

@@ -77,13 +77,20 @@ about = APIRouter()
 
 
 @models.get("", tags=["models"], responses=refusals())
-def list_models(repository: Repository) -> schemas.Listing:
-    """List all models."""
+def list_models(
+    repository: Repository,
+    after: Annotated[str, Query(max_length=200, description="List models whose names sort behind this one.")] = "",
+    limit: Annotated[int, Query(ge=1, le=10_000, description="How many models to list at most.")] = 1000,
+) -> schemas.Listing:
+    """List models by name; `next` is the value of `after` for the rest, null at the end."""
+    found = repository.store.models(after=after, limit=limit + 1)
     listed = [
         schemas.Listed(name=e.name, kind=e.kind, version=e.version, rows=e.n_rows, bytes=e.bytes, updated=e.updated)
-        for e in repository.store.models()
+        for e in found[:limit]
     ]
-    return schemas.Listing(models=listed)
+    return schemas.Listing(
+        models=listed, n_models=repository.store.n_models(), next=listed[-1].name if len(found) > limit else None
+    )
 
 
 @models.put("/{name}", tags=["models"], status_code=201, response_model=schemas.Summary, responses=refusals(409))

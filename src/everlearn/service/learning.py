@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.errors import StateFileError
+from everlearn.service.recent import RecentlyUsed
+from everlearn.service.settings import Limits
 from everlearn.streams.session import Session
 from everlearn.streams.store.records import BadRow, InboxBatch
 from everlearn.streams.store.store import Store
@@ -29,7 +33,7 @@ _FIRST_ROWS, _FEWEST_ROWS = 1024, 256  # learned between two commits
 _MOST_VALUES = 1 << 19
 _MOST_DROPPED = 1 << 20
 _STEP_SECONDS = 0.25
-_MOST_SESSIONS = 16
+_MOST_STEP_ROWS = 10_000  # models whose number of rows between two commits is remembered
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _COMMIT_SHARE = 0.25  # of the time may go into commits
 
@@ -46,7 +50,7 @@ class Waiting:
 
     def __init__(self, now: float) -> None:
         self.since = now  # when rows came, or the latest step began
-        self.not_before = now
+        self.not_before = now  # end of its pause
         self.more = False  # rows came while the model was being learned
 
 
@@ -64,6 +68,8 @@ class LearningPool:
         The models and their inbox.
     learned : callable
         Called with the number of values that left the inbox.
+    limits : Limits
+        How many models stay in memory between two steps; the others are loaded when rows come for them.
 
     Attributes
     ----------
@@ -71,18 +77,23 @@ class LearningPool:
         Why models are not learned at the moment, by name.
     """
 
-    def __init__(self, store: Store, learned: Callable[[int], None]) -> None:
+    def __init__(self, store: Store, learned: Callable[[int], None], limits: Limits) -> None:
         self.troubles: dict[str, Exception] = {}
         self._store = store
         self._learned = learned
         self._changed = threading.Condition()
         self._tasks: dict[str, deque[tuple[Callable[[], Any], Future[Any]]]] = {}
-        self._waiting: OrderedDict[str, Waiting] = OrderedDict()
+        self._waiting: dict[str, Waiting] = {}
+        # Models whose turn has come, slow ones apart, with the number of their turn; and those that pause, by time.
+        # Tens of thousands may wait: choosing the next one looks at a few of them.
+        self._due: dict[bool, OrderedDict[str, int]] = {False: OrderedDict(), True: OrderedDict()}
+        self._turns = itertools.count()
+        self._paused: list[tuple[float, str]] = []
         self._busy: set[str] = set()
         self._slow_busy = 0
-        self._seconds: dict[str, float] = {}
-        self._step_rows: dict[str, int] = {}
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._slow: dict[str, float] = {}
+        self._step_rows: RecentlyUsed[int] = RecentlyUsed(_MOST_STEP_ROWS)
+        self._sessions: RecentlyUsed[Session] = RecentlyUsed(limits.models_in_memory, limits.memory_bytes // 2)
         self._stopping = False
         self._threads = [
             threading.Thread(target=self._run, name=f"everlearn-learning-{i}", daemon=True) for i in range(N_THREADS)
@@ -110,9 +121,12 @@ class LearningPool:
         now = time.monotonic()
         with self._changed:
             for name, n_columns in widths.items():
-                self._waiting.setdefault(name, Waiting(now)).more = True
                 if n_columns > _WIDE_COLUMNS:
-                    self._seconds.setdefault(name, 2 * _SLOW_SECONDS)
+                    self._slow.setdefault(name, 2 * _SLOW_SECONDS)
+                if name not in self._waiting:
+                    self._waiting[name] = Waiting(now)
+                    self._give_turn(name)
+                self._waiting[name].more = True
             self._changed.notify_all()
 
     def call(self, name: str, function: Callable[[], Any]) -> Future[Any]:
@@ -165,18 +179,43 @@ class LearningPool:
         for name in self._tasks:
             if name not in self._busy:
                 return name, None
-        patience: float | None = None
-        room_for_slow = self._slow_busy < N_THREADS - 1
-        for name, waiting in self._waiting.items():
-            if name in self._busy or (self._is_slow(name) and not room_for_slow):
-                continue
-            if waiting.not_before <= now:
-                return name, None
-            patience = min(waiting.not_before - now, patience or waiting.not_before)
-        return None, patience
+        self._end_pauses(now)
+        heads = [
+            (turn, name)
+            for slow in (False, True)
+            if not slow or self._slow_busy < N_THREADS - 1
+            for name, turn in itertools.islice(self._free(slow), 1)
+        ]
+        if heads:
+            return min(heads)[1], None
+        return None, self._paused[0][0] - now if self._paused else None
+
+    def _free(self, slow: bool) -> Iterator[tuple[str, int]]:
+        """Models whose turn has come and that nobody works on, in the order of their turns."""
+        return ((name, turn) for name, turn in self._due[slow].items() if name not in self._busy)
+
+    def _end_pauses(self, now: float) -> None:
+        while self._paused and self._paused[0][0] <= now:
+            until, name = heapq.heappop(self._paused)
+            # A model that was deleted, and perhaps made again, has left its entry here.
+            if name in self._waiting and self._waiting[name].not_before == until:
+                self._give_turn(name)
+
+    def _give_turn(self, name: str) -> None:
+        self._due[self._is_slow(name)][name] = next(self._turns)
+
+    def _take_turn(self, name: str) -> None:
+        for due in self._due.values():
+            due.pop(name, None)
+
+    def _pause(self, name: str, seconds: float) -> None:
+        """Let a model wait before its next step."""
+        self._take_turn(name)
+        self._waiting[name].not_before = time.monotonic() + seconds
+        heapq.heappush(self._paused, (self._waiting[name].not_before, name))
 
     def _is_slow(self, name: str) -> bool:
-        return self._seconds.get(name, 0.0) > _SLOW_SECONDS
+        return name in self._slow
 
     def _run_task(self, name: str) -> bool:
         """Run the oldest task of a model; False if there is none."""
@@ -213,8 +252,7 @@ class LearningPool:
             )  # fmt: skip
             with self._changed:
                 if name in self._waiting:
-                    self._waiting[name].not_before = time.monotonic() + _LONGEST_PAUSE
-                    self._waiting.move_to_end(name)
+                    self._pause(name, _LONGEST_PAUSE)
             return
         with self._changed:
             self._take_turns(name, step, started)
@@ -226,14 +264,17 @@ class LearningPool:
             return
         if step is None:
             if not waiting.more:
+                self._take_turn(name)
                 del self._waiting[name]
             return
-        self._seconds[name] = step.learning + step.overhead
+        seconds = step.learning + step.overhead
+        self._slow.pop(name, None)
+        if seconds > _SLOW_SECONDS:
+            self._slow[name] = seconds
         # All models together spend a quarter of the time on commits: each pauses for its own commit times their number.
         pause = step.overhead * (1.0 / _COMMIT_SHARE - 1.0) * len(self._waiting)
         waiting.since = started
-        waiting.not_before = time.monotonic() + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
-        self._waiting.move_to_end(name)
+        self._pause(name, min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE))
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -243,7 +284,7 @@ class LearningPool:
             self._learned(sum(batch.X.size for batch in self._store.take(name, limit_rows=_MOST_DROPPED)))
             self._store.delete(name)
             return None
-        batches = self._store.take(name, limit_rows=self._step_rows.get(name, _FIRST_ROWS))
+        batches = self._store.take(name, limit_rows=self._step_rows.get(name) or _FIRST_ROWS)
         if not batches:
             return None
         started = time.monotonic()
@@ -265,8 +306,8 @@ class LearningPool:
         wanted = max(_STEP_SECONDS, step.overhead / _COMMIT_SHARE)
         growth = min(max(wanted / max(step.learning, 1e-3), 0.5), 2.0)
         most = max(_FEWEST_ROWS, _MOST_VALUES // n_columns)
-        if n_rows >= self._step_rows.get(name, _FIRST_ROWS):
-            self._step_rows[name] = min(max(int(n_rows * growth), _FEWEST_ROWS), most)
+        if n_rows >= (self._step_rows.get(name) or _FIRST_ROWS):
+            self._step_rows.put(name, min(max(int(n_rows * growth), _FEWEST_ROWS), most))
 
     def _learn(self, session: Session, batches: list[InboxBatch]) -> float:
         """Learn batches and commit; returns the seconds of learning. After a failure the store is as before."""
@@ -297,31 +338,27 @@ class LearningPool:
 
     def session(self, name: str) -> Session:
         """The session of a model that the store holds."""
-        with self._changed:
-            session = self._sessions.pop(name, None)
+        session = self._sessions.get(name)
         if session is None:
             position = self._store.position(name) or {}
             columns = position.get("inbox", {}).get("columns")
-            session = Session(self._store.load(name), store=self._store, name=name, columns=columns)
-        with self._changed:
-            self._sessions[name] = session
-            for other in list(self._sessions)[: max(0, len(self._sessions) - _MOST_SESSIONS)]:
-                if other not in self._busy:
-                    del self._sessions[other]
+            session = Session(None, store=self._store, name=name, columns=columns)
+        entry = self._store.entry(name)
+        self._sessions.put(name, session, 0 if entry is None else entry.bytes)
         return session
 
     def forget(self, name: str) -> None:
         """Drop what is in memory of a model; the store has it."""
-        with self._changed:
-            self._sessions.pop(name, None)
-            self._step_rows.pop(name, None)
+        self._sessions.pop(name)
+        self._step_rows.pop(name)
 
     def delete(self, name: str) -> None:
         """Drop all that is known of a model which leaves the store."""
         self.forget(name)
         with self._changed:
+            self._take_turn(name)
             self._waiting.pop(name, None)
-            self._seconds.pop(name, None)
+            self._slow.pop(name, None)
         self.troubles.pop(name, None)
 
     def merge(self, name: str, other: Any) -> None:

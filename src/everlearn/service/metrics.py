@@ -12,6 +12,14 @@ from everlearn.service.repository import ModelRepository
 from everlearn.service.security import App, Message, Receive, Scope, Send
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_COUNTS = {
+    "rows": ("rows_learned", "Rows learned one by one."),
+    "novelty": ("novelties", "Rows that were novel."),
+    "anomaly": ("anomalies", "Rows that a detector found strange."),
+    "change": ("changes", "Changes noticed."),
+    "bad rows": ("bad_rows", "Rows that could not be learned."),
+}
+"""Name and meaning of the metric for each count of a run."""
 
 
 class Metrics:
@@ -52,34 +60,22 @@ class _Repository:
         self._repository = repository
 
     def collect(self) -> Iterator[Metric]:
-        """Give one family after the other."""
+        """Give one family after the other: sums over all models, then each model, unless there are too many."""
         store, learning = self._repository.store, self._repository.learning
-        families = {
-            "rows": GaugeMetricFamily(
-                "everlearn_rows", "Rows that a model has learned, those merged into it included.", labels=["model"]
-            ),
-            "learned": CounterMetricFamily("everlearn_rows_learned", "Rows learned one by one.", labels=["model"]),
-            "waiting": GaugeMetricFamily(
-                "everlearn_rows_waiting", "Rows on the disk that are still to be learned.", labels=["model"]
-            ),
-            "novelty": CounterMetricFamily("everlearn_novelties", "Rows that were novel.", labels=["model"]),
-            "change": CounterMetricFamily("everlearn_changes", "Changes noticed.", labels=["model"]),
-            "bad rows": CounterMetricFamily("everlearn_bad_rows", "Rows that could not be learned.", labels=["model"]),
-            "bytes": GaugeMetricFamily("everlearn_model_bytes", "Size of a model in the state file.", labels=["model"]),
-        }
         all_totals, waiting = store.all_totals(), store.all_waiting()
-        for entry in store.models():
-            totals = all_totals.get(entry.name, {})
-            found = {
-                **{kind: totals.get(kind, 0) for kind in ("novelty", "change", "bad rows")},
-                "rows": entry.n_rows,
-                "learned": totals.get("rows", 0),
-                "waiting": waiting.get(entry.name, 0),
-                "bytes": entry.bytes,
-            }
-            for name, value in found.items():
-                families[name].add_metric([entry.name], value)
-        yield from families.values()
+        n_models = store.n_models()
+        yield GaugeMetricFamily("everlearn_models", "Models in the state file.", value=n_models)
+        for what, (name, text) in _COUNTS.items():
+            n = sum(totals.get(what, 0) for totals in all_totals.values())
+            yield CounterMetricFamily(f"everlearn_service_{name}", f"{text} Sum over all models.", value=n)
+        yield GaugeMetricFamily(
+            "everlearn_service_rows_waiting",
+            "Rows on the disk that are still to be learned. Sum over all models.",
+            value=sum(waiting.values()),
+        )
+        # A series for each of tens of thousands of models would be more than the models themselves.
+        if n_models <= self._repository.limits.metrics_models:
+            yield from self._models(all_totals, waiting)
         yield GaugeMetricFamily(
             "everlearn_trouble", "Models that are not learned because of an error.", value=len(learning.troubles)
         )
@@ -88,6 +84,31 @@ class _Repository:
             "Time for which the model that is worst off had rows to learn and learned none.",
             value=learning.longest_stall(),
         )
+
+    def _models(self, all_totals: dict[str, dict[str, int]], waiting: dict[str, int]) -> Iterator[Metric]:
+        """The same of each model, and its size."""
+        gauges = {
+            "rows": GaugeMetricFamily(
+                "everlearn_rows", "Rows that a model has learned, those merged into it included.", labels=["model"]
+            ),
+            "waiting": GaugeMetricFamily(
+                "everlearn_rows_waiting", "Rows on the disk that are still to be learned.", labels=["model"]
+            ),
+            "bytes": GaugeMetricFamily("everlearn_model_bytes", "Size of a model in the state file.", labels=["model"]),
+        }
+        counters = {
+            what: CounterMetricFamily(f"everlearn_{name}", text, labels=["model"])
+            for what, (name, text) in _COUNTS.items()
+        }
+        for entry in self._repository.store.models():
+            totals = all_totals.get(entry.name, {})
+            values = {"rows": entry.n_rows, "waiting": waiting.get(entry.name, 0), "bytes": entry.bytes}
+            for name, value in values.items():
+                gauges[name].add_metric([entry.name], value)
+            for what, family in counters.items():
+                family.add_metric([entry.name], totals.get(what, 0))
+        yield from gauges.values()
+        yield from counters.values()
 
 
 class MetricsMiddleware:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -17,16 +16,18 @@ from everlearn.reporting.queries import column_names
 from everlearn.service.errors import BusyError, ConflictError, NoModelError
 from everlearn.service.inbox import Inbox
 from everlearn.service.learning import LearningPool
+from everlearn.service.recent import RecentlyUsed
 from everlearn.service.settings import Limits
 from everlearn.streams.store.records import ModelEntry
 from everlearn.streams.store.store import Store
 from everlearn.typing import Array
 
 KINDS = ("IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA")
-_MOST_CACHED = 32
 _SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
 _LARGEST_PARAMETER = 100_000
-_COLUMNS_SECONDS = 1.0  # for which the columns of a model that takes rows are not looked up again
+_COLUMNS_SECONDS = 10.0  # for which the columns of a model that takes rows are not looked up again
+_MOST_COLUMNS = 10_000  # models whose columns are remembered
+_N_LOCKS = 64
 
 
 class CachedModel(NamedTuple):
@@ -52,12 +53,13 @@ class ModelRepository:
     def __init__(self, store: Store, limits: Limits) -> None:
         self.store = store
         self.limits = limits
-        self.learning = LearningPool(store, self._leave_inbox)
+        self.learning = LearningPool(store, self._leave_inbox, limits)
         self.inbox = Inbox(store, self.learning.arrived, self._leave_inbox)
         self._lock = threading.Lock()
-        self._loading: dict[str, threading.Lock] = {}
-        self._cache: OrderedDict[str, CachedModel] = OrderedDict()
-        self._row_columns: dict[str, tuple[list[str], float]] = {}
+        # A model is loaded once, however many ask for it; names share the locks.
+        self._loading = [threading.Lock() for _ in range(_N_LOCKS)]
+        self._cache: RecentlyUsed[CachedModel] = RecentlyUsed(limits.models_in_memory, limits.memory_bytes // 2)
+        self._row_columns: RecentlyUsed[tuple[list[str], float]] = RecentlyUsed(_MOST_COLUMNS)
         waiting = store.all_waiting()
         self._left = {e.name: len(self.columns(e.name)) for e in store.models() if e.name in waiting}
         self._waiting_values = sum(waiting[name] * width for name, width in self._left.items())
@@ -80,7 +82,7 @@ class ModelRepository:
         """What the store knows of a model."""
         entry = self.store.entry(name)
         if entry is None:
-            known = ", ".join(entry.name for entry in self.store.models()[:20]) or "none"
+            known = ", ".join(entry.name for entry in self.store.models(limit=20)) or "none"
             raise NoModelError(f"There is no model {name!r}. There are: {known}.")
         return entry
 
@@ -89,18 +91,14 @@ class ModelRepository:
         entry = self.entry(name)
         cached = self._cached(name, entry.version)
         if cached is None:
-            with self._lock:
-                loading = self._loading.setdefault(name, threading.Lock())
-            with loading:
+            with self._loading[hash(name) % _N_LOCKS]:
                 cached = self._cached(name, entry.version) or self._load(entry)
         return cached.model
 
     def _cached(self, name: str, version: int) -> CachedModel | None:
-        with self._lock:
-            cached = self._cache.get(name)
-            if cached is None:
-                return None
-            self._cache.move_to_end(name)
+        cached = self._cache.get(name)
+        if cached is None:
+            return None
         age = time.monotonic() - cached.loaded
         slow = cached.seconds > _SLOW_SECONDS and age < _STALE_FACTOR * cached.seconds
         return cached if cached.version == version or slow else None
@@ -114,10 +112,7 @@ class ModelRepository:
             raise StateFileError(f"The model {entry.name!r} is damaged in the state file. Delete it.") from error
         ended = time.monotonic()
         cached = CachedModel(entry.version, model, ended, ended - started)
-        with self._lock:
-            self._cache[entry.name] = cached
-            if len(self._cache) > _MOST_CACHED:
-                self._loading.pop(self._cache.popitem(last=False)[0], None)
+        self._cache.put(entry.name, cached, entry.bytes)
         return cached
 
     def columns(self, name: str) -> list[str]:
@@ -154,18 +149,18 @@ class ModelRepository:
             self._waiting_values = max(0, self._waiting_values - n_values)
 
     def row_columns(self, name: str) -> list[str]:
-        """Columns of a model that takes rows; for a second after a look into the store, from memory."""
-        columns, until = self._row_columns.get(name, ([], 0.0))
+        """Columns of a model that takes rows; for some seconds after a look into the store, from memory."""
+        columns, until = self._row_columns.get(name) or ([], 0.0)
         if time.monotonic() < until:
             return columns
         self.check_takes_rows(name)
         columns = self.columns(name)
-        self._row_columns[name] = (columns, time.monotonic() + _COLUMNS_SECONDS)
+        self._row_columns.put(name, (columns, time.monotonic() + _COLUMNS_SECONDS))
         return columns
 
     def knows_columns(self, name: str) -> bool:
         """Whether `row_columns` answers from memory."""
-        return time.monotonic() < self._row_columns.get(name, ([], 0.0))[1]
+        return time.monotonic() < (self._row_columns.get(name) or ([], 0.0))[1]
 
     def check_takes_rows(self, name: str) -> None:
         """Refuse rows for a model that another program learns from its own source."""
@@ -192,11 +187,13 @@ class ModelRepository:
         return self.learning.call(name, create_if_absent)
 
     def _create(self, name: str, model: Any, columns: list[str]) -> None:
-        entries = self.store.models()
-        if any(entry.name == name for entry in entries):
+        if self.store.entry(name) is not None:
             raise ConflictError(f"There is a model {name!r} already. Choose another name, or delete it first.")
-        if len(entries) >= self.limits.models:
-            raise ConflictError(f"There are {len(entries)} models already, which is the limit. Delete one first.")
+        if (n_models := self.store.n_models()) >= self.limits.models:
+            raise ConflictError(
+                f"There are {n_models:,} models already, which is the limit. Delete one first, or start the service "
+                "with a larger --max-models."
+            )
         self.store.commit(name, model, 0, position={"inbox": {"columns": columns}})
 
     def merge(self, name: str, other: Any) -> Future[Any]:
@@ -226,11 +223,10 @@ class ModelRepository:
             self.check_takes_rows(name)
             waiting = self.store.waiting(name) * len(self.columns(name))
             self.learning.delete(name)
-            self._row_columns.pop(name, None)
+            self._row_columns.pop(name)
             self.store.delete(name)
             self._leave_inbox(waiting)
-            with self._lock:
-                self._cache.pop(name, None)
+            self._cache.pop(name)
 
         return self.learning.call(name, forget)
 

@@ -203,7 +203,7 @@ def summary(repository: ModelRepository, name: str) -> schemas.Summary:
         "rows_per_second": last and finite(last.n_rows / last.seconds if last.seconds > 0 else None),
         "forgetting": last and finite(last.forgetting),
         "memory": last and finite(last.memory),
-        "novelties": totals.get("novelty", 0),
+        "novelties": totals.get("novelty", 0) + totals.get("anomaly", 0),
         "changes": totals.get("change", 0),
         "bad_rows": totals.get("bad rows", 0),
         "trouble": None if trouble is None else f"It is not learned at the moment: {_public(trouble, repository)}",

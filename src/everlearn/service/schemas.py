@@ -191,9 +191,11 @@ class Listed(BaseModel):
 
 
 class Listing(BaseModel):
-    """The models of the service, by name."""
+    """Models of the service, by name; `next` names the last of them if there are more behind it."""
 
     models: list[Listed]
+    n_models: int
+    next: str | None
 
 
 class Point(BaseModel):

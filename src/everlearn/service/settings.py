@@ -25,6 +25,12 @@ class Limits:
         Most rows of a request, and columns of a model.
     models : int
         Most models in the state file.
+    models_in_memory : int
+        Most models that are kept in memory for learning, and as many for questions; the least recently used leave it.
+    memory_bytes : int
+        Most bytes, as files, of all models that are kept in memory.
+    metrics_models : int
+        Most models that have metrics of their own; of more than that, `/metrics` tells the sums only.
     waiting_values : int
         Most numbers that wait to be learned, over all models.
     requests_per_second : float
@@ -51,7 +57,10 @@ class Limits:
     model_bytes: int = 64 * MIB
     rows: int = 50_000
     columns: int = 1024
-    models: int = 100
+    models: int = 100_000
+    models_in_memory: int = 256
+    memory_bytes: int = 512 * MIB
+    metrics_models: int = 1000
     waiting_values: int = 50_000_000
     requests_per_second: float = 500.0
     streams: int = 100

@@ -31,8 +31,8 @@ class Session:
 
     Parameters
     ----------
-    model : StreamingModel
-        The model to start with.
+    model : StreamingModel or None
+        The model to start with; None goes on with the one that the store holds, whatever it is.
     store : Store or MemoryStore, optional
         Where its state is kept; by default in memory, without copies.
     name : str, default="model"
@@ -77,7 +77,8 @@ class Session:
         self.version = 0 if entry is None else entry.version
         self.model = model
         if entry is not None and isinstance(self.store, Store):
-            self.model = self._same_kind(self.store.load(name), model)
+            found = self.store.load(name)
+            self.model = found if model is None else self._same_kind(found, model)
         self._check_columns()
         self.monitor = PrequentialMonitor(self.model)
         self._gaps = TimeGapDetector()

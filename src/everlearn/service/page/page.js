@@ -65,8 +65,11 @@
   // -- choosing a model ----------------------------------------------------------------------------
 
   async function listModels() {
-    const { models } = await get("/models");
+    const { models, next } = await get("/models");
     const names = models.map((model) => model.name);
+    // Of very many models the first are listed; any other is found by its name behind the #.
+    const asked = decodeURIComponent(location.hash.slice(1));
+    if (next !== null && asked > next && (await get(of(asked)).catch(() => null))) names.push(asked);
     fill(by("model"), names.map((name) => [name, name]), state.name);
     by("choice").hidden = names.length < 2;
     by("empty").hidden = names.length > 0;

@@ -80,6 +80,7 @@ class StateFile:
         self._threads = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._closed = False
         # SQLite would make a file of a mistyped name.
         if not create and not os.path.isfile(self.path):
@@ -107,7 +108,9 @@ class StateFile:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Everything inside happens, durably, or nothing does."""
-        with self._explained():
+        # SQLite lets writers poll for its lock, with sleeps of up to 100 ms: threads of one process wait for each other
+        # here, where the next one goes on at once.
+        with self._writing, self._explained():
             connection = self._connection()
             # Take the lock for writing at once: a transaction that begins by reading could not be upgraded later while
             # another writes, and would fail in the middle.

@@ -98,9 +98,17 @@ class Store:
 
     # -- models -----------------------------------------------------------------------------------
 
-    def models(self) -> list[ModelEntry]:
-        """What is there, by name."""
-        return [self._entry(row) for row in self._file.query(f"{_ENTRY} ORDER BY m.name")]
+    def models(self, *, after: str = "", limit: int | None = None) -> list[ModelEntry]:
+        """What is there, by name: the first `limit` models whose names sort behind `after`."""
+        # SQLite takes a negative limit for none.
+        rows = self._file.query(
+            f"{_ENTRY} WHERE m.name > ? ORDER BY m.name LIMIT ?", after, -1 if limit is None else limit
+        )
+        return [self._entry(row) for row in rows]
+
+    def n_models(self) -> int:
+        """Number of models, without a look at any of them."""
+        return int(self._file.expect(self._file.query("SELECT count(*) FROM model")[0], int)[0])
 
     def entry(self, name: str) -> ModelEntry | None:
         """What is known of a model without loading it; None if there is none of this name."""
@@ -119,7 +127,7 @@ class Store:
         """The contents of a model file."""
         rows = self._file.query("SELECT data FROM model_file WHERE name = ?", name)
         if not rows:
-            known = ", ".join(entry.name for entry in self.models()) or "none"
+            known = ", ".join(entry.name for entry in self.models(limit=10)) or "none"
             raise InputError(f"{self.path} holds no model {name!r}. It holds: {known[:300]}.")
         data: bytes = self._file.expect(rows[0], bytes)[0]
         return data
