@@ -19,9 +19,9 @@ from everlearn import (
     OnlinePPCA,
     VariationalPPCA,
 )
+from everlearn.base.merge_tree import MergeTree
 from everlearn.distributed import fit
 from everlearn.distributed import worker as learning
-from everlearn.distributed.merge_tree import MergeTree
 from everlearn.distributed.partitions import _runs
 from everlearn.errors import ClusterError, InputError, MergeError
 from everlearn.persistence.model_file import dumps

@@ -9,7 +9,7 @@ from everlearn.gaussian.mixture import log_density
 from everlearn.mixture.keep import drawn
 from everlearn.mixture.keep.reconsider import refreshed
 
-D, WARMUP = 8, 625
+D, WARMUP = 8, 500
 
 
 def groups(n, seed=0, K=5, spread=4.0):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
@@ -16,6 +18,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.base.snapshot import copied
+from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
 from everlearn.persistence.schema import MOST_WEIGHT
@@ -39,7 +42,15 @@ class StreamEstimator(BaseEstimator):
 
     _allow_nan: ClassVar[bool] = False
     _transient: ClassVar[tuple[str, ...]] = ()
+    # Parameters that may differ between models that are merged, and which of them then holds; no word about some.
+    _merge_free: ClassVar[dict[str, str]] = {"verbose": "", "random_state": "", "device": ""}
+    # Whether columns may stand in another order, or be absent, in models that are merged.
+    _merges_by_name: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return list(_parameter_names(cls))  # type: ignore[arg-type]
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget everything, then learn the rows of X in their order.
@@ -169,7 +180,8 @@ class StreamEstimator(BaseEstimator):
         Parameters
         ----------
         *others : estimators of the same class
-            Models learned elsewhere on the same columns with the same parameters.
+            Models learned elsewhere. Columns with names are matched by name; parameters that may differ do so with a
+            warning, see :func:`everlearn.merge`.
         method : {"auto", "mean", "mode", "bayes"}, default="auto"
             The rule of merging.
         weights : array-like, optional
@@ -182,16 +194,45 @@ class StreamEstimator(BaseEstimator):
         merged
             A new estimator.
         """
-        for other in others:
-            self._check_mergeable(other)
         models = [self, *others]
+        differing: dict[str, tuple[Any, Any]] = {}
+        for other in others:
+            differing = self._differing_parameters(other) | differing
+        warn_of_differing(self, differing)
         started = [i for i, model in enumerate(models) if model._is_started()]
         if not started or (len(started) == 1 and n_components is None):
             return models[started[0] if started else 0].copy()
         if weights is not None:
             weights = _check_merge_weights(weights, len(models))[started]
-        first, *rest = (models[i] for i in started)
-        return first._merge(rest, method=method, weights=weights, n_components=n_components)
+        known = self._over_common_columns([models[i] for i in started], method, weights)
+        weights = None if len(known) < len(started) else weights
+        first = known[0] if self._is_started() else self._led_by_parameters(known[0])
+        return first._merge(known[1:], method=method, weights=weights, n_components=n_components)
+
+    def _led_by_parameters(self, model: Self) -> Self:
+        """What `model` has learned under the parameters of this model, to be merged and not to learn."""
+        lead = self._unfitted()
+        params = lead.get_params(deep=False)
+        lead.__dict__.update({name: value for name, value in vars(model).items() if name not in params})
+        return lead
+
+    def _over_common_columns(self, models: list[Self], method: str, weights: Any) -> list[Self]:
+        """The models over the columns of all of them, in the order of the first; models that have the same columns are
+        merged before, so that what they know fills the columns that others lack.
+        """
+        groups: dict[Any, list[Self]] = {}
+        for model in models:
+            groups.setdefault(model._column_set(), []).append(model)
+        for group in groups.values():
+            models[0]._check_columns_mergeable(group[0])
+        names = list(dict.fromkeys(name for model in models for name in getattr(model, "feature_names_in_", ())))
+        if len(groups) == 1:
+            return [model._over_columns(names, []) if names else model for model in models]
+        if weights is not None:
+            raise InputError("weights= is for models with the same columns: merge those first, then the results.")
+        with no_more_words():
+            merged = [group[0].merge(*group[1:], method=method) for group in groups.values()]
+        return [model._over_columns(names, merged) for model in merged]
 
     def __add__(self, other: Self) -> Self:
         return self.merge(other) if isinstance(other, StreamEstimator) else NotImplemented
@@ -297,31 +338,73 @@ class StreamEstimator(BaseEstimator):
             "Remove the row or repair the value."
         )
 
-    def _check_mergeable(self, other: Any) -> None:
+    def _differing_parameters(self, other: Any) -> dict[str, tuple[Any, Any]]:
+        """Parameters in which a model to be merged with differs, and may; others are an error."""
         if type(other) is not type(self):
             raise MergeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}.")
-        if self._is_started() and other._is_started():
-            self._check_same_columns(other)
-        for name, value in self.get_params(deep=False).items():
-            if name not in ("verbose", "random_state", "device") and not _equal(
-                value, other.get_params(deep=False)[name]
-            ):
+        mine, theirs = self.get_params(deep=False), other.get_params(deep=False)
+        differing = {name: (mine[name], theirs[name]) for name in mine if not _equal(mine[name], theirs[name])}
+        for name, (a, b) in differing.items():
+            if name not in self._merge_free:
                 raise MergeError(
-                    f"The models were made with different parameters: {name}={value!r} and "
-                    f"{name}={other.get_params(deep=False)[name]!r}. Merge models with the same parameters."
+                    f"The models were made with different parameters: {name}={a!r} and {name}={b!r}. Merge models with "
+                    f"the same {name}."
                 )
+        return {name: values for name, values in differing.items() if self._merge_free[name]}
 
-    def _check_same_columns(self, other: Self) -> None:
-        if self.n_features_in_ != other.n_features_in_:
-            raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.")
+    def _column_set(self) -> Any:
+        """What models that are merged must share, unless it is done by name: names of columns, or their number."""
+        names = getattr(self, "feature_names_in_", ())
+        return frozenset(names) if len(names) else self.n_features_in_
+
+    def _check_columns_mergeable(self, other: Self) -> None:
         mine, theirs = (list(getattr(model, "feature_names_in_", ())) for model in (self, other))
-        if mine != theirs:
+        if mine == theirs and self.n_features_in_ == other.n_features_in_:
+            return
+        if self.n_features_in_ != other.n_features_in_ and not (self._merges_by_name and mine and theirs):
+            hint = " Learn from data frames: columns are then merged by name." if self._merges_by_name else ""
+            raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.{hint}")
+        if not (self._merges_by_name and mine and theirs):
             raise MergeError(f"The models have other column names: {_names(mine)} and {_names(theirs)}.")
+
+    def _over_columns(self, names: list[Any], donors: list[Self]) -> Self:
+        """The same model over the columns `names`: reordered, and with those that it lacks as `donors` know them."""
+        if names != list(self.feature_names_in_):
+            raise MergeError(
+                f"The models have other column names: {_names(names)} and {_names(self.feature_names_in_)}."
+            )
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._allow_nan
         return tags
+
+
+@functools.cache
+def _parameter_names(cls: type[BaseEstimator]) -> tuple[str, ...]:
+    """Names of the constructor's arguments: scikit-learn inspects the signature each time, a fifth of loading."""
+    return tuple(BaseEstimator._get_param_names.__func__(cls))
+
+
+def warn_of_differing(model: StreamEstimator, differing: dict[str, tuple[Any, Any]]) -> None:
+    """Say which parameters of merged models differ, and which of them hold."""
+    words = [f"{name}={a!r} and {name}={b!r}: {model._merge_free[name]}" for name, (a, b) in differing.items()]
+    if words and not _SILENT.get():
+        warn_user(f"The merged models were made with different parameters. {'; '.join(words)}.")
+
+
+_SILENT: contextvars.ContextVar[bool] = contextvars.ContextVar("everlearn_silent_merges", default=False)
+
+
+@contextlib.contextmanager
+def no_more_words() -> Iterator[None]:
+    """Merge within a larger merge, which says what there is to say once."""
+    token = _SILENT.set(True)
+    try:
+        yield
+    finally:
+        _SILENT.reset(token)
 
 
 def as_rows(X: Any) -> Array:
@@ -447,7 +530,7 @@ def _progress(n_rows: int, verbose: int) -> Iterator[slice]:
         yield slice(start, start + _PROGRESS_ROWS)
 
 
-def _names(names: list[Any]) -> str:
+def _names(names: Any) -> str:
     return ", ".join(map(str, names)) or "none"
 
 

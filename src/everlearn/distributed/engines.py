@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from everlearn.base.estimator import StreamEstimator
 from everlearn.base.merge import merge
-from everlearn.distributed.merge_tree import MergeTree
+from everlearn.base.merge_tree import MergeTree
 from everlearn.distributed.report import PartitionRecord
 from everlearn.errors import ClusterError, InputError, require
 

@@ -21,7 +21,7 @@ from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.linalg.column_scan import subtract_observed
-from everlearn.mixture import adaptive, ask, learn, loading
+from everlearn.mixture import adaptive, ask, columns, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.ask import Asked, Look
@@ -139,6 +139,13 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     _allow_nan: ClassVar[bool] = True
     _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_", "_members_")
+    _merges_by_name: ClassVar[bool] = True
+    _merge_free: ClassVar[dict[str, str]] = MixtureAnswers._merge_free | {
+        **dict.fromkeys(
+            ("n_components", "max_components", "scale", "novelty_level", "change_detector"), "that of the first holds"
+        ),
+        "reservoir": "no row is kept where one of them keeps none, else that of the first holds",
+    }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -682,6 +689,9 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
         parts = [merging.Part(*model._without_bank(), float(share)) for model, share in pairs]
         whole = self._unfitted()
+        # A model that was to keep no rows must not lose that by a merge: the search then works on draws.
+        if any(not model._reservoir_rows(self.n_features_in_) for model in models):
+            whole.reservoir = 0
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(whole, name, getattr(self, name))
@@ -690,7 +700,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if n_components is not None:
             settings = settings._replace(most=min(settings.most, int(n_components)), fixed=0)
         reduce = n_components is not None
-        state = merging.merge(parts, settings, search=method == "auto" or reduce, reduce=reduce)
+        room = whole._reservoir_rows(self.n_features_in_)
+        state = merging.merge(parts, settings, room, search=method == "auto" or reduce, reduce=reduce)
         # From here on the model's own limit holds, not that of the reduction.
         whole._state_ = merging.with_room(state, whole._constants_[0]) if reduce else state
         if whole._bank_ is not None:
@@ -699,6 +710,34 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         whole._rows_ = sum(model._rows_ for model in models)
         whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
         return whole
+
+    def _over_columns(self, names: list[Any], donors: list[Self]) -> Self:
+        own = list(self.feature_names_in_)
+        if names == own and not donors:
+            return self
+        if np.ndim(self.scale):
+            raise MergeError("Models with a scale= for each column are merged only if they have the same columns.")
+        new = self._unfitted()
+        settings = self._constants_[0]
+        part = merging.Part(*self._without_bank(), 1.0)
+        # Rows of a warm-up are learned after those of others: the search would not see the columns that others lack.
+        part = merging.settled(part, settings) if donors else part
+        state = part.state if part.state.model is None else merging.without_pending(part, settings)
+        for name in names:
+            if name not in own:
+                donor, gap = _donor_of(name, own, donors)
+                known = merging.settled(merging.Part(*donor._without_bank(), 1.0), donor._constants_[0])
+                state = columns.with_gap(state, merging.without_pending(known, donor._constants_[0]), gap, settings)
+                own.append(name)
+        order = np.array([own.index(name) for name in names])
+        new.n_features_in_, new.feature_names_in_ = len(names), np.array(names, dtype=object)
+        new._start(np.empty((0, len(names))), whole=False)
+        new._state_ = columns.reordered(state, order, settings)
+        if new._bank_ is not None:
+            new._bank_ = adaptive.init(new._state_, new._members_[0])
+            new._answer_from_bank()
+        new._rows_, new._monitor_ = self._rows_, event_log.copied(self._monitor_)
+        return new
 
     def _without_bank(self) -> tuple[State, Progress]:
         """The state and its progress; that of a bank's best member as one that forgets nothing from here on."""
@@ -736,3 +775,18 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if attributes.get("_bank_") is not None:
             del attributes["_state_"]
         return attributes
+
+
+def _donor_of(
+    name: Any, own: list[Any], donors: list[IncrementalGaussianMixture]
+) -> tuple[IncrementalGaussianMixture, columns.Gap]:
+    """The model that tells most about a column: it has the column, and most others in common with `own`."""
+    names = {id(donor): list(donor.feature_names_in_) for donor in donors}
+    donor = max(
+        (donor for donor in donors if name in names[id(donor)]),
+        key=lambda donor: (len(set(own) & set(names[id(donor)])), donor.n_samples_seen_),
+    )
+    theirs = names[id(donor)]
+    shared = [(own.index(column), theirs.index(column)) for column in own if column in theirs]
+    mine, other = np.array(shared, dtype=np.intp).reshape(-1, 2).T
+    return donor, columns.Gap(mine, other, theirs.index(name))

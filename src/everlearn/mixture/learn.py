@@ -57,9 +57,8 @@ class Progress:
 
 def init(D: int, reservoir: int, settings: Settings, frame: Frame | None = None) -> State:
     """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
-    sample = empty_reservoir(reservoir, D)
-    room = settings.warmup + schedule.lag(settings.warmup, settings.fading.interval)
-    return State(0, frame, None, 0, sample, no_rows(room, D))
+    state = State(0, frame, None, 0, empty_reservoir(reservoir, D), no_rows(0, D))
+    return state._replace(pending=no_rows(settings.warmup + lag_of(state, settings), D))
 
 
 def empty_reservoir(room: int, D: int) -> Reservoir:
@@ -77,11 +76,11 @@ def no_rows(room: int, D: int) -> Pending:
 def lag_of(state: State, settings: Settings) -> int:
     """Rows between the search that is due at the state's row and its adoption.
 
-    Where no rows are kept, none may wait for a search either: it is worked out at once, but for the first one.
+    Where no rows are kept, none may wait for a search either: it is worked out at once.
     """
-    if state.model is None:
-        return schedule.lag(settings.warmup, settings.fading.interval)
-    return schedule.lag(state.n, settings.fading.interval) if len(state.reservoir.rows) else 0
+    if not len(state.reservoir.rows):
+        return 0
+    return schedule.lag(settings.warmup if state.model is None else state.n, settings.fading.interval)
 
 
 def next_search(state: State, settings: Settings) -> int:

@@ -34,8 +34,8 @@ class Part(NamedTuple):
     share: float
 
 
-def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, reduce: bool = False) -> State:
-    """One state that stands for the rows of all parts, which stay as they are.
+def merge(parts: Sequence[Part], settings: Settings, room: int, *, search: bool = True, reduce: bool = False) -> State:
+    """One state that stands for the rows of all parts, which stay as they are; it has room for `room` sampled rows.
 
     Parts that have components are united: the priority samples become one (the rows of highest priority of all are a
     priority sample of all rows), the components stand side by side, those that differ by no more than chance are
@@ -45,14 +45,14 @@ def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, red
     for all, so that there are at most `settings.most` components.
     """
     if reduce:
-        parts = [_settled(part, settings) for part in parts]
-    settled = [_taken_in(part, settings) for part in parts if part.state.model is not None]
+        parts = [settled(part, settings) for part in parts]
+    known = [taken_in(part, settings) for part in parts if part.state.model is not None]
     waiting = [part for part in parts if part.state.model is None]
     D = parts[0].state.reservoir.rows.shape[1]
-    if settled:
-        state = _united(settled, settings, search=search)
+    if known:
+        state = _united(known, settings, room, search=search)
     else:
-        state = learn.init(D, len(parts[0].state.reservoir.rows), settings, parts[0].state.frame)
+        state = learn.init(D, room, settings, parts[0].state.frame)
     progress = Progress()
     for part in waiting:
         rows, weights, n = part.state.pending
@@ -67,7 +67,7 @@ def with_room(state: State, settings: Settings) -> State:
     return state._replace(model=model._replace(components=carry.with_room(model.components, room)))
 
 
-def _settled(part: Part, settings: Settings) -> Part:
+def settled(part: Part, settings: Settings) -> Part:
     """The part with components: a search on its first rows, if it has none yet."""
     if part.state.model is not None:
         return part
@@ -76,11 +76,11 @@ def _settled(part: Part, settings: Settings) -> Part:
     empty = learn.no_rows(0, state.reservoir.rows.shape[1])
     # Where no rows are to be kept, those of the warm-up go now.
     kept = state.reservoir if len(part.state.reservoir.rows) else part.state.reservoir
-    settled = state._replace(model=model, searched=state.n, reservoir=kept, pending=empty)
-    return Part(settled, Progress(), part.share)
+    done = state._replace(model=model, searched=state.n, reservoir=kept, pending=empty)
+    return Part(done, Progress(), part.share)
 
 
-def _taken_in(part: Part, settings: Settings) -> Part:
+def taken_in(part: Part, settings: Settings) -> Part:
     """The part with its pending rows in components and sample, in arrays of its own."""
     state, progress, share = part
     working = learn.working_model(state, settings, progress)
@@ -89,9 +89,15 @@ def _taken_in(part: Part, settings: Settings) -> Part:
     return Part(whole, progress, share)
 
 
-def _united(parts: Sequence[Part], settings: Settings, *, search: bool) -> State:
+def without_pending(part: Part, settings: Settings) -> State:
+    """The state of a part with all rows in its components and sample; none of them waits for a search."""
+    state = taken_in(part, settings).state
+    return state._replace(searched=state.n, pending=learn.no_rows(0, state.reservoir.rows.shape[1]))
+
+
+def _united(parts: Sequence[Part], settings: Settings, room: int, *, search: bool) -> State:
     frame = united_frame([part.state for part in parts])
-    sample = _united_sample(parts, frame, settings.fading)
+    sample = _united_sample(parts, frame, settings.fading, room)
     model = _side_by_side(parts, frame, settings, join=search)
     n = sum(part.state.n for part in parts)
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
@@ -149,13 +155,14 @@ def change_of_frame(old: Frame, new: Frame) -> Change:
 # -- samples -----------------------------------------------------------------------------------------
 
 
-def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading) -> Reservoir:
-    """The rows of highest priority of all samples; a row of a part counts for `share` rows.
+def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading, room: int) -> Reservoir:
+    """The `room` rows of highest priority of all samples; a row of a part counts for `share` rows.
 
     Under forgetting the last rows of all parts are the same age.
     """
+    if not room:
+        return learn.empty_reservoir(0, len(frame.centre))
     offered = sum(int(part.state.reservoir.offered[0]) for part in parts)
-    room = max(len(part.state.reservoir.rows) for part in parts)
     rows, weights, keys, level = [], [], [], -np.inf
     for state, _, share in parts:
         sample, change = state.reservoir, change_of_frame(_frame(state), frame)

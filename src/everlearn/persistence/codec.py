@@ -266,7 +266,7 @@ class Decoder:
         if "length" not in node:
             return array
         length = _field(node, "length", int)
-        row = int(np.prod(array.shape[1:])) * array.itemsize
+        row = math.prod(array.shape[1:]) * array.itemsize
         if not array.ndim or length <= len(array) or not self._room.take(length * row, array.nbytes) or not row:
             raise ModelFileError(f"the tensor {name[:80]!r} cannot have the length {length} in a file of this size.")
         whole = np.zeros((length, *array.shape[1:]), dtype=array.dtype)

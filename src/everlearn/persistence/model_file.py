@@ -27,6 +27,7 @@ from everlearn.version import __version__
 
 FORMAT_VERSION = 1
 _KEY = "everlearn"
+_NAMES = {dtype: dtype.name for dtype in DTYPES.values()}
 _HEADER_LIMIT = 100_000_000
 _MOST_VALUES = 1_000_000
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -270,7 +271,7 @@ def digest(tree: Any, arrays: Arrays) -> str:
     found = hashlib.sha256(json.dumps(tree).encode())
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(repr((name, array.dtype.name, array.shape)).encode())
+        found.update(repr((name, _NAMES[array.dtype], array.shape)).encode())
         found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 

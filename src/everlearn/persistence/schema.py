@@ -30,7 +30,7 @@ Sizes = dict[str, int]
 MOST_WEIGHT = 1e100
 """Largest weight of a row: its square, times any number of rows, stays finite."""
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "int64": np.dtype(np.int64),
     "int32": np.dtype(np.int32),
     "int8": np.dtype(np.int8),
@@ -186,17 +186,31 @@ def _check_union(value: Any, choices: tuple[Any, ...], sizes: Sizes, name: str) 
 # -- by text ---------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _parsed(text: str) -> tuple[frozenset[str], tuple[tuple[str, str | None, int], ...], np.dtype[Any]]:
+    """Words, axes (as written, name, number added) and type of a text: read once, as a fleet has thousands of files."""
+    parts = text.split()
+    words = frozenset(part for part in parts if part in _WORDS)
+    axes = []
+    for part in parts:
+        if part in _WORDS:
+            continue
+        match = _AXIS.fullmatch(part)
+        if match is None:
+            raise TypeError(f"{part!r} is no axis: write a name, a number, or a name and a number as in K+1.")
+        axes.append((part, match[1], int(match[2] or 0)))
+    return words, tuple(axes), next((_DTYPES[word] for word in words if word in _DTYPES), np.dtype(np.float64))
+
+
 def _check_text(value: Any, text: str, sizes: Sizes, name: str) -> None:
     """Check an array, or a number with words alone, against a text such as ``"positive K D"``."""
-    parts = text.split()
-    words = [part for part in parts if part in _WORDS]
-    axes = [part for part in parts if part not in _WORDS]
+    words, axes, dtype = _parsed(text)
     if type(value) is float or type(value) is int:
         require(not axes, f"{name} is a number instead of an array")
         numbers = np.array(value, dtype=np.float64)
     else:
-        dtype = next((_DTYPES[word] for word in words if word in _DTYPES), np.dtype(np.float64))
-        require(type(value) is np.ndarray and value.dtype == dtype, f"{name} is no array of {dtype}")
+        if type(value) is not np.ndarray or value.dtype != dtype:
+            require(False, f"{name} is no array of {dtype}")
         _check_axes(value, axes, sizes, name)
         numbers = value
     if "any" not in words and numbers.dtype.kind == "f":
@@ -210,12 +224,10 @@ def _check_text(value: Any, text: str, sizes: Sizes, name: str) -> None:
         require((numbers >= 0).all(), f"{name} has negative numbers")
 
 
-def _check_axes(value: np.ndarray, axes: list[str], sizes: Sizes, name: str) -> None:
-    require(value.ndim == len(axes), f"{name} has {value.ndim} axes instead of {len(axes)}")
-    for axis, length in zip(axes, value.shape, strict=True):
-        match = _AXIS.fullmatch(axis)
-        if match is None:
-            raise TypeError(f"{axis!r} is no axis: write a name, a number, or a name and a number as in K+1.")
-        base, more = match[1], int(match[2] or 0)
+def _check_axes(value: np.ndarray, axes: tuple[tuple[str, str | None, int], ...], sizes: Sizes, name: str) -> None:
+    if value.ndim != len(axes):
+        require(False, f"{name} has {value.ndim} axes instead of {len(axes)}")
+    for (axis, base, more), length in zip(axes, value.shape, strict=True):
         needed = more if base is None else sizes.setdefault(base, length - more) + more
-        require(length == needed, f"{name} has shape {value.shape}, but {axis} should be {needed}")
+        if length != needed:
+            require(False, f"{name} has shape {value.shape}, but {axis} should be {needed}")

@@ -88,7 +88,7 @@ def stock_of_sample(fit: Fit, ratio: float) -> Stock:
 def stock_of_components(components: Components) -> Stock:
     """The moments of all rows, after a refresh."""
     K = int(components.size[0])
-    lower = components.scatter[:K]
+    lower = np.tril(components.scatter[:K])  # what lies above the diagonal means nothing
     scatter = lower + np.tril(lower, -1).transpose(0, 2, 1)
     return Stock(components.mass[:K].copy(), components.counts[:K].copy(), components.means[:K].copy(), scatter)
 

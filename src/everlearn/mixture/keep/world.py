@@ -66,6 +66,13 @@ def world_of_rows(
         covariance[unseen, unseen] = 1.0
     variance = known.variance if known else _variances_for_ridge(Z)
     smooth = known.smooth if known else smooth_columns(Z)
+    return world_of_moments(centre, covariance, typical, variance, smooth, fine)
+
+
+def world_of_moments(
+    centre: Array, covariance: Array, typical: Array, variance: Array, smooth: NDArray[np.bool_], fine: float
+) -> World:
+    """The world of rows whose moments are known."""
     full = covariance + np.diag(ridge_of(variance, smooth, fine))
     factor = np.empty_like(full)
     log_det = invert_factor(full, factor)
