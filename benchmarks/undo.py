@@ -1,6 +1,6 @@
 """What it costs that `partial_fit` can be undone: the copy of the state, beside learning 256 rows.
 
-Below 256 rows there is no copy; interrupts wait instead, which costs a microsecond a call (second table).
+Below 256 rows there is no copy; interrupts wait instead, which costs two microseconds a call (second table).
 Run: python benchmarks/undo.py
 """
 

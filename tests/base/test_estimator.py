@@ -138,7 +138,7 @@ def test_one_row_takes_the_short_way():
 def test_states_are_copied_for_long_batches_only(monkeypatch):
     model, copies = RunningNormal().partial_fit(X[:50]), []
     monkeypatch.setattr(RunningNormal, "_snapshot", lambda self: copies.append(1) or dict(vars(self)))
-    model.partial_fit(X[: base._UNDO_ROWS - 1])
+    model.partial_fit(X[: base.UNDO_ROWS - 1])
     assert not copies
-    model.partial_fit(X[: base._UNDO_ROWS])
+    model.partial_fit(X[: base.UNDO_ROWS])
     assert copies == [1]

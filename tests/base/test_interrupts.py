@@ -1,12 +1,14 @@
 """Ctrl-C that waits for the end of a block."""
 
+import asyncio
 import signal
 import threading
 import time
 
 import pytest
 
-from everlearn.base.interrupts import HeldInterrupts
+from everlearn.base import interrupts
+from everlearn.base.interrupts import HeldInterrupts, checkpoint
 
 
 def wait_for_interrupt():
@@ -85,3 +87,49 @@ def test_other_threads_leave_handlers_alone():
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+def test_only_what_can_be_undone_is_interrupted(monkeypatch):
+    """Of blocks within blocks the outermost decides."""
+    monkeypatch.setattr(interrupts, "_deliver", lambda: None)
+    with HeldInterrupts():
+        signal.raise_signal(signal.SIGINT)
+        with HeldInterrupts(undoable=True):
+            checkpoint()
+    with pytest.raises(KeyboardInterrupt), HeldInterrupts():
+        pytest.fail("what waits is raised before the block")
+    with HeldInterrupts(undoable=True), HeldInterrupts():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint()
+    assert not interrupts._WAITING
+
+
+def test_other_signals_wait_too_and_their_handlers_stay():
+    calls = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
+    mine = signal.getsignal(signal.SIGTERM)
+    try:
+        with HeldInterrupts(undoable=True) as held:
+            assert not held.only_interrupts()
+            signal.raise_signal(signal.SIGTERM)
+            assert not calls
+            checkpoint()
+            assert calls == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_an_event_loop_hears_a_signal_once():
+    calls = []
+
+    async def learn_and_wait():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, calls.append, 1)
+        with HeldInterrupts() as held:
+            assert held.only_interrupts()
+            signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(learn_and_wait())
+    assert calls == [1]

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 
 from everlearn.base.estimator import StreamEstimator, check_rows_left
+from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.base.labels import KINDS, check_labels, check_same_kind, inserted
 from everlearn.errors import InputError, MergeError
 from everlearn.persistence.schema import require
@@ -47,9 +48,11 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         fresh = self._unfitted()
         rows, labels, weights = fresh._check_batch(X, y, sample_weight, first=True)
         check_rows_left(rows)
-        fresh.classes_ = np.unique(labels)
-        fresh._start_classes(rows, np.searchsorted(fresh.classes_, labels))
-        fresh._learn(rows, labels, weights)
+        with HeldInterrupts(undoable=True):
+            fresh.classes_ = np.unique(labels)
+            fresh._start_classes(rows, np.searchsorted(fresh.classes_, labels))
+            fresh._learn(rows, labels, weights)
+            checkpoint()
         self._adopt(fresh)
         return self
 
@@ -88,8 +91,12 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
             check_same_kind(announced, check_labels(y, "y", np.asarray(y).shape[0]))
         if self._is_started():
             check_same_kind(announced, self.classes_)
-        self._advance(X, y, sample_weight)
-        self._open_classes(announced)
+        if self._is_started() and self._knows(announced):
+            self._advance(X, y, sample_weight)
+            return self
+        with HeldInterrupts() as held, self._undone_if_it_fails(held):
+            self._advance(X, y, sample_weight)
+            self._open_classes(announced)
         return self
 
     def _start(self, X: Array, *, whole: bool) -> None:

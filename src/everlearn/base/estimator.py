@@ -28,7 +28,7 @@ _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
 # From this many rows on, a copy of the state to go back to costs less than a tenth of learning them
 # (benchmarks/undo.py); below, interrupts wait.
-_UNDO_ROWS = 256
+UNDO_ROWS = 256
 # Cells of a part of a long batch: tens of milliseconds of learning, after which Ctrl-C is heard.
 _PART_CELLS = 2**18
 
@@ -73,7 +73,7 @@ class StreamEstimator(BaseEstimator):
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
         check_rows_left(rows)
         fresh._start(rows, whole=True)
-        with HeldInterrupts():
+        with HeldInterrupts(undoable=True):
             for part in _progress(len(rows), getattr(self, "verbose", 0)):
                 fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
                 checkpoint()
@@ -84,7 +84,8 @@ class StreamEstimator(BaseEstimator):
         """Go on learning from the rows of X in their order.
 
         Any split of a stream into batches gives the same model. After an exception, an interrupt (Ctrl-C) included, the
-        model is what it was before the call.
+        model is what it was before the call. While a few rows are learned, which takes no time, an interrupt waits and
+        comes after the call.
 
         Parameters
         ----------
@@ -115,30 +116,43 @@ class StreamEstimator(BaseEstimator):
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
         if not len(rows):
             return np.empty(0)
-        with HeldInterrupts():
+        with HeldInterrupts(undoable=True):
             fresh._start(rows, whole=False)
             result = fresh._learn_in_parts(rows, y, weights)
+            checkpoint()
         self._adopt(fresh)
         return result
 
     def _learn_next_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
         """Learn further rows, all of them or none."""
         rows, y, weights = self._check_batch(X, y, sample_weight, first=False)
-        if len(rows) < _UNDO_ROWS:
-            with HeldInterrupts():
-                return self._learn(rows, y, weights) if len(rows) else np.empty(0)
-        before = self._snapshot()
-        try:
-            with HeldInterrupts():
+        if not len(rows):
+            return np.empty(0)
+        with HeldInterrupts() as held:
+            if held.only_interrupts() and not self._takes_long(len(rows)):
+                return self._learn(rows, y, weights)
+            with self._undone_if_it_fails(held):
                 return self._learn_in_parts(rows, y, weights)
+
+    @contextlib.contextmanager
+    def _undone_if_it_fails(self, held: HeldInterrupts) -> Iterator[None]:
+        """Go back to what the model is now if the block raises, or if a signal has come by its end."""
+        before, held.undoable = self._snapshot() if self._is_started() else dict(vars(self)), True
+        try:
+            yield
+            checkpoint()
         except BaseException:
             # One assignment: a second interrupt falls before it or after it, not into it.
             self.__dict__ = before
             raise
 
+    def _takes_long(self, n_rows: int) -> bool:
+        """Whether learning so many rows takes so long that a copy of the state costs next to nothing."""
+        return n_rows >= UNDO_ROWS
+
     def _learn_in_parts(self, rows: Array, y: Any, weights: Array | None) -> Any:
         """Learn a batch; a long one in parts, between which an interrupt that waits is raised."""
-        step = max(_UNDO_ROWS, _PART_CELLS // rows.shape[1])
+        step = max(UNDO_ROWS, _PART_CELLS // rows.shape[1])
         if len(rows) <= step:
             return self._learn(rows, y, weights)
         results = []

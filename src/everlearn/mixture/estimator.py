@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.columns import Indices
 from everlearn.base.conditioning import to_scale
 from everlearn.base.density import check_draws, generator
+from everlearn.base.estimator import UNDO_ROWS
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import conditional
@@ -372,6 +373,14 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if len(kept):
             out[kept] = self._learn_rows(np.ascontiguousarray(X[kept]), weights[kept])
         return out
+
+    def _takes_long(self, n_rows: int) -> bool:
+        if n_rows >= UNDO_ROWS:
+            return True
+        if self._bank_ is None:
+            return learn.adopts_within(self._state_, n_rows, self._constants_[0], self._progress_)
+        members = zip(self._bank_.members, *self._members_, strict=True)
+        return any(learn.adopts_within(state, n_rows, one, own) for state, one, own in members)
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
         """Learn rows of positive weight; those without any value are counted and teach nothing."""

@@ -102,6 +102,15 @@ def _is_full(model: Model) -> bool:
     return int(model.components.size[0]) == room > model.known
 
 
+def adopts_within(state: State, n_rows: int, settings: Settings, progress: Progress) -> bool:
+    """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""
+    ready = progress.prepared
+    if ready is not None and ready.model is state.model and state.n + n_rows <= ready.until:
+        return False
+    due = next_search(state, settings)
+    return rows_seen(state) + n_rows >= due + lag_of(state._replace(n=due), settings)
+
+
 def rows_seen(state: State) -> int:
     """Rows learned so far, pending ones included."""
     return state.n + state.pending.size
@@ -276,7 +285,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
 
 def finish(search: Generator[None, None, Model]) -> Model:
     """Work a search out to its end; Ctrl-C is heard between two slices of it."""
-    with HeldInterrupts():
+    with HeldInterrupts(undoable=True):
         while True:
             try:
                 next(search)

@@ -130,6 +130,9 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         self._joint_.n_features_in_ = X.shape[1]
         self._joint_._start(X, whole=whole)
 
+    def _takes_long(self, n_rows: int) -> bool:
+        return self._joint_._takes_long(n_rows)
+
     def _learn(self, X: Array, y: Any, weights: Array | None) -> None:
         self._joint_._learn(X, None, weights)
 
