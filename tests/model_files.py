@@ -19,5 +19,5 @@ def parts(data):
 
 def rebuilt(content, tensors):
     """A file with a right checksum, in the very bytes that `dumps` would write."""
-    content["digest"] = persistence.digest(content["model"], tensors)
+    content["digest"] = persistence.digest(content, tensors)
     return safetensors.numpy.save(tensors, metadata={KEY: json.dumps(content, separators=(",", ":"))})

@@ -114,7 +114,7 @@ class ModelFiles(Target):
             else:
                 node, key = rng.choice(list(_places(content["model"])))
                 node[key] = copy.deepcopy(rng.choice(_VALUES))
-            content["digest"] = digest(content["model"], tensors)
+            content["digest"] = digest(content, tensors)
             return safetensors.numpy.save(tensors, metadata={"everlearn": json.dumps(content, separators=(",", ":"))})
         except Exception:  # an input of the corpus that is no file any more
             return None

@@ -99,7 +99,7 @@ MUTANTS = {
     "checksum": Mutant(
         "a damaged model file is refused",
         "persistence/model_file.py",
-        '    if content["digest"] != digest(content["model"], arrays):',
+        '    if content["digest"] != digest(content, arrays):',
         '    if content["digest"] == "":',
         ("tests/persistence/test_refused_files.py", "tests/persistence/test_hostile_files.py"),
     ),

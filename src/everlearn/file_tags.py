@@ -28,6 +28,7 @@ TAGS = {
     "anomaly_season/1": "everlearn.anomaly.state:Season",
     "anomaly_state/1": "everlearn.anomaly.state:State",
     "anomaly_units/1": "everlearn.anomaly.state:Units",
+    "answers/1": "everlearn.persistence.answers:Answers",
     "anomaly_events/1": "everlearn.anomaly.estimator:EventLog",
     "change_state/1": "everlearn.monitoring.kernels.page_hinkley:ChangeState",
     "column_scaling/1": "everlearn.base.scaling:Frame",

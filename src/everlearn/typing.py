@@ -28,6 +28,9 @@ class SaveableModel(Protocol):
     def _to_save(self) -> dict[str, Any]:
         """Fitted attributes as a file holds them."""
 
+    def _answers(self) -> Any:
+        """What a file holds for those who only ask, or None."""
+
     def _check_loaded(self) -> None:
         """Refuse a state that does not fit together."""
 

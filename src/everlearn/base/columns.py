@@ -14,6 +14,12 @@ from everlearn.errors import InputError
 Indices = NDArray[np.intp]
 
 
+def column_names(model: Any) -> list[str]:
+    """Names of the columns of a fitted model; x0, x1, ... where it learned from data without names."""
+    names = getattr(model, "feature_names_in_", None)
+    return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
 def column_numbers(select: Any, names: Sequence[str] | None, n_features: int, argument: str) -> Indices:
     """Numbers of the columns that `select` stands for: a name, a number, a list of them, a mask or a slice.
 

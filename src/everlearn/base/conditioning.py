@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from everlearn.base.density import check_draws, generator
+from everlearn.base.draws import check_draws, generator
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.conditional import ConditionalMixture
-from everlearn.linalg.chunked import to_internal
-
-if TYPE_CHECKING:
-    pass
 
 Array = NDArray[np.float64]
 
@@ -143,6 +139,8 @@ class Conditional:
         return conditional.sample(self._mixture, n_samples, generator(random_state)) * self._scale
 
     def _internal(self, Y: ArrayLike) -> Array:
+        from everlearn.linalg.chunked import to_internal  # compiled; `everlearn ask` has no values to look up
+
         values = np.asarray(Y, dtype=np.float64)
         values = values[:, None] if values.ndim == 1 and len(self._scale) == 1 else values
         wanted = (len(self), len(self._scale))

@@ -1,4 +1,4 @@
-"""What the densities answer alike: their mean, and draws."""
+"""What the densities answer alike: their mean."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
-
-from everlearn.errors import InputError
 
 
 class Density(DensityMixin):
@@ -36,14 +33,3 @@ class Density(DensityMixin):
             Mean of `score_samples(X)`.
         """
         return float(self.score_samples(X).mean())
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """A generator from any source of randomness that scikit-learn takes."""
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-
-def check_draws(n_samples: int) -> None:
-    """Refuse a number of draws that is none."""
-    if n_samples < 1:
-        raise InputError(f"n_samples must be at least 1; got {n_samples}.")

@@ -21,6 +21,7 @@ from everlearn.base.snapshot import copied
 from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
+from everlearn.persistence.answers import Answers
 from everlearn.persistence.schema import MOST_WEIGHT
 from everlearn.typing import Array
 
@@ -176,11 +177,11 @@ class StreamEstimator(BaseEstimator):
         """Return an independent copy that goes on learning as this model would."""
         return copy.deepcopy(self)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file; see :func:`everlearn.save`."""
+    def save(self, path: str | os.PathLike[str], *, answers: bool = False) -> None:
+        """Write the model to a file, with the mixture that it answers from if wanted; see :func:`everlearn.save`."""
         from everlearn.persistence.model_file import save
 
-        save(self, path)
+        save(self, path, answers=answers)
 
     def merge(
         self,
@@ -268,6 +269,16 @@ class StreamEstimator(BaseEstimator):
         """Fitted attributes as a file holds them: without parameters and caches."""
         params = self.get_params(deep=False)
         return {name: value for name, value in vars(self).items() if name not in params and name not in self._transient}
+
+    def _changed_parameters(self) -> str:
+        """Parameters that differ from their defaults, as they are written in Python."""
+        default = type(self)().get_params(deep=False)
+        changed = (f"{k}={v!r}" for k, v in self.get_params(deep=False).items() if repr(v) != repr(default[k]))
+        return ", ".join(changed)
+
+    def _answers(self) -> Answers | None:
+        """What a file holds for those who only ask; None for models that are no mixture of all columns."""
+        return None
 
     def _check_loaded(self) -> None:
         """Verify the shapes of a state that came from a file, raising ModelFileError."""

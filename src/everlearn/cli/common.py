@@ -72,14 +72,26 @@ def names_in(options: tuple[str, ...]) -> list[str] | None:
     return names or None
 
 
+def is_state_file(path: str) -> bool:
+    """Whether this is a state file, which `learn --state` and `serve` write, and no model file."""
+    with open(path, "rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def load_to_ask(path: str, name: str | None = None) -> Any:
+    """What answers for the model in a file: its answers where the file has them, which load faster, or the model."""
+    from everlearn.base.saved_mixture import load_saved_mixture
+
+    saved = None if is_state_file(path) else load_saved_mixture(path)
+    return load_model(path, name) if saved is None else saved
+
+
 def load_model(path: str, name: str | None = None) -> Any:
     """A model from a model file, or by its name from a state file."""
     from everlearn.persistence.model_file import load
     from everlearn.streams.store.store import Store
 
-    with open(path, "rb") as file:
-        is_state = file.read(16) == b"SQLite format 3\0"
-    if not is_state:
+    if not is_state_file(path):
         return load(path)
     with Store(path, create=False) as store:
         names = [entry.name for entry in store.models()]

@@ -32,7 +32,7 @@ def learn_partitions(asked: LearnOptions, console: Console) -> None:
             progress=not console.quiet,
         )
         if asked.model_file is not None:
-            everlearn.save(model, asked.model_file)
+            everlearn.save(model, asked.model_file, answers=True)
     _show_report(report, console)
     show_parts(model, list(report.columns), console)
     if asked.model_file is not None:

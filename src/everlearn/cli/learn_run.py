@@ -181,7 +181,7 @@ def _finish(
     if observer is not None:
         observer.show(session.model, console)
     if asked.model_file is not None:
-        everlearn.save(session.model, asked.model_file)
+        everlearn.save(session.model, asked.model_file, answers=True)
         console.print(f"\nSaved to [bold]{escape(asked.model_file)}[/] ({os.path.getsize(asked.model_file):,} bytes).")
     if asked.report is not None:
         _write_report(asked.report, session, source)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices
 from everlearn.base.conditioning import LIMIT
-from everlearn.base.density import check_draws, generator
+from everlearn.base.draws import check_draws, generator
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.base.scaling import Frame, frame_of_rows, frame_of_spread
 from everlearn.errors import DivergenceWarning, InputError, MergeError

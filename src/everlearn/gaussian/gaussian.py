@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from everlearn.errors import InputError
-from everlearn.linalg.dense import whiten_stack
 from everlearn.typing import Array as Array
 
 Indices = NDArray[np.intp]
@@ -112,6 +111,8 @@ def whiten(covariance: Array, *, diagonal: bool = False) -> Whitening:
         _check_variances(covariance)
         return Whitening(1.0 / np.sqrt(covariance), np.log(covariance).sum(axis=-1))
     if covariance.ndim == 3 and covariance.shape[-1] <= _SMALL:
+        from everlearn.linalg.dense import whiten_stack  # compiled; conditioning on a few columns does without numba
+
         matrix, log_dets = whiten_stack(covariance)
         if np.isfinite(log_dets).all():
             return Whitening(matrix, log_dets)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices
 from everlearn.base.conditioning import to_scale
-from everlearn.base.density import check_draws, generator
+from everlearn.base.draws import check_draws, generator
 from everlearn.base.estimator import UNDO_ROWS
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.errors import InputError, MergeError
@@ -36,6 +36,7 @@ from everlearn.mixture.p_values import p_values
 from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.page_hinkley import PageHinkley, check
+from everlearn.persistence.answers import Answers
 from everlearn.persistence.schema import expect_fields, require
 
 if TYPE_CHECKING:
@@ -778,6 +779,17 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         for state, settings in zip(states, members, strict=True):
             loading.check(state, D, self._reservoir_rows(D), settings)
         self._answer_from_bank()
+
+    def _answers(self) -> Answers | None:
+        if learn.rows_seen(self._state_) == 0:
+            return None
+        look = self._look()
+        (weights, means, covariances), scale = ask.scaled_mixture(look)
+        names = self._names()
+        return Answers(
+            type(self).__name__, self._changed_parameters(), self._rows_, None if names is None else tuple(names),
+            weights, means, covariances, scale, ask.shown_components(look).astype(np.int64),
+        )  # fmt: skip
 
     def _to_save(self) -> dict[str, Any]:
         attributes = super()._to_save()

@@ -1,8 +1,9 @@
 """Save and load: arrays and JSON in one safetensors file, never pickle.
 
 A model file is a safetensors file whose metadata has one entry, ``everlearn``: a JSON text with the
-version of the format, the version of everlearn, a checksum, and the model as a tree of plain values
-that names the file's tensors. Reading it builds only the classes listed in `everlearn.persistence.registry`.
+version of the format, the version of everlearn, a checksum, the model as a tree of plain values
+that names the file's tensors, and perhaps its answers (`everlearn.persistence.answers`) as another such tree.
+Reading it builds only the classes listed in `everlearn.persistence.registry`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import safetensors
 import safetensors.numpy
 
 from everlearn.errors import InputError, ModelFileError
+from everlearn.persistence.answers import Answers, check_answers
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.persistence.codec import DTYPES, Arrays, Decoder, Encoder
 from everlearn.typing import SaveableModel
@@ -41,7 +43,7 @@ _FOREIGN = (
 )
 
 
-def save(model: SaveableModel, path: str | os.PathLike[str]) -> None:
+def save(model: SaveableModel, path: str | os.PathLike[str], *, answers: bool = False) -> None:
     """Write a model to a file, all of it or nothing.
 
     The file is written beside its final place, flushed to the disk and renamed: after a failure the
@@ -53,6 +55,11 @@ def save(model: SaveableModel, path: str | os.PathLike[str]) -> None:
         A model of everlearn, fitted or not. It does not change.
     path : path-like
         The file; an existing one is replaced.
+    answers : bool, default=False
+        Whether the file also holds the mixture that the model answers from, for readers that do not load the model:
+        `everlearn show` and `ask` then take a third of the time. It may take a search (see
+        `IncrementalGaussianMixture`), and adds K (D^2 + D) numbers for K components in D columns. Models other than
+        that mixture have none.
 
     Raises
     ------
@@ -73,7 +80,7 @@ def save(model: SaveableModel, path: str | os.PathLike[str]) -> None:
     >>> same.score([[0.5, 0.5]]) == model.score([[0.5, 0.5]])
     True
     """
-    write_whole(path, dumps(model), "model")
+    write_whole(path, dumps(model, answers=answers), "model")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -98,24 +105,55 @@ def load(path: str | os.PathLike[str]) -> Any:
     OSError
         The file cannot be read.
     """
-    name = os.fspath(path)
-    with _blamed(name):
+    return loads(_contents(path), name=os.fspath(path))
+
+
+def load_answers(path: str | os.PathLike[str]) -> Answers | None:
+    """Read the answers of a model file and leave the model; None where the file has none.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    Answers or None
+        The mixture that the model answers from.
+
+    Raises
+    ------
+    ModelFileError
+        The file is truncated, foreign, from a newer version, a pickle, or its contents do not fit.
+    OSError
+        The file cannot be read.
+    """
+    data = _contents(path)
+    with _blamed(os.fspath(path)):
+        _, answers = _trees(data, arrays := _tensors(data))
+        return None if answers is None else check_answers(Decoder(arrays, len(data)).decode(answers))
+
+
+def _contents(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file that begins as a model file does."""
+    with _blamed(os.fspath(path)):
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelFileError("this is not a regular file.")
         with open(path, "rb") as file:
             _check_start(file.read(16), os.fstat(file.fileno()).st_size)
             file.seek(0)
-            data = file.read()
-    return loads(data, name=name)
+            return file.read()
 
 
-def dumps(model: SaveableModel) -> bytes:
+def dumps(model: SaveableModel, *, answers: bool = False) -> bytes:
     """Give the contents of a model file, to send or to keep elsewhere; equal models give equal bytes.
 
     Parameters
     ----------
     model : estimator
         A model of everlearn, fitted or not. It does not change.
+    answers : bool, default=False
+        Whether to add the mixture that the model answers from; see :func:`save`.
 
     Returns
     -------
@@ -131,13 +169,10 @@ def dumps(model: SaveableModel) -> bytes:
     if not isinstance(model, SaveableModel):
         raise InputError(f"save takes a model of everlearn, not a {type(model).__name__}.")
     encoder = Encoder()
-    tree = encoder.encode(model, "")
-    content = {
-        "format": FORMAT_VERSION,
-        "everlearn": __version__,
-        "digest": digest(tree, encoder.arrays),
-        "model": tree,
-    }
+    content = {"format": FORMAT_VERSION, "everlearn": __version__, "digest": "", "model": encoder.encode(model, "")}
+    if answers and model._is_started() and (found := model._answers()) is not None:
+        content["answers"] = encoder.encode(found, "answers")
+    content["digest"] = digest(content, encoder.arrays)
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     if _n_values(text) > _MOST_VALUES:
         raise InputError(
@@ -158,9 +193,11 @@ def loads(data: bytes, *, name: str = "The data") -> Any:
     """
     with _blamed(name):
         _check_start(data[:16], len(data))
-        text = _text(data)
-        arrays = _tensors(data)
-        model = Decoder(arrays, len(data)).decode(_tree(text, arrays))
+        tree, answers = _trees(data, arrays := _tensors(data))
+        decoder = Decoder(arrays, len(data))
+        model = decoder.decode(tree)
+        if answers is not None:
+            check_answers(decoder.decode(answers))
         if not isinstance(model, SaveableModel):
             raise ModelFileError("it holds no model.")
         if arrays:
@@ -251,8 +288,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _tree(text: str, arrays: Arrays) -> Any:
-    content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+def _trees(data: bytes, arrays: Arrays) -> tuple[Any, Any]:
+    """The model and its answers, None without them, as trees of plain values that are known to be undamaged."""
+    content = json.loads(_text(data), parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     version = content["format"]
     if type(version) is not int or version < 1:
         raise ModelFileError(f"it has the unknown format {str(version)[:80]!r}.")
@@ -261,14 +299,16 @@ def _tree(text: str, arrays: Arrays) -> Any:
             f"it has format {version}, written by everlearn {str(content.get('everlearn'))[:40]}; this is everlearn "
             f"{__version__}, which reads up to format {FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
         )
-    if content["digest"] != digest(content["model"], arrays):
+    if content["digest"] != digest(content, arrays):
         raise ModelFileError("it is damaged: its contents are not those that were saved. Copy it again.")
-    return content["model"]
+    return content["model"], content.get("answers")
 
 
-def digest(tree: Any, arrays: Arrays) -> str:
-    """SHA-256 of a model's tree and arrays: it tells damage, not malice."""
-    found = hashlib.sha256(json.dumps(tree).encode())
+def digest(content: dict[str, Any], arrays: Arrays) -> str:
+    """SHA-256 of a model's tree, its answers' if there are any, and the arrays: it tells damage, not malice."""
+    found = hashlib.sha256(json.dumps(content["model"]).encode())
+    if "answers" in content:
+        found.update(json.dumps(content["answers"]).encode())
     for name in sorted(arrays):
         array = arrays[name]
         found.update(repr((name, _NAMES[array.dtype], array.shape)).encode())

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
-from everlearn.base.density import Density, check_draws, generator
+from everlearn.base.density import Density
+from everlearn.base.draws import check_draws, generator
 from everlearn.base.estimator import StreamEstimator
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.density import generator
+from everlearn.base.draws import generator
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.linalg.chunked import to_internal
 from everlearn.persistence.schema import check_state, expect, require, require_finite

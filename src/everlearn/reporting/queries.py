@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.base.columns import column_names as column_names
 from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
+from everlearn.base.saved_mixture import SavedMixture
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
@@ -35,12 +37,6 @@ class Curve(NamedTuple):
     coverage: float
 
 
-def column_names(model: Any) -> list[str]:
-    """Names of the columns of a fitted model; x0, x1, ... where it learned from data without names."""
-    names = getattr(model, "feature_names_in_", None)
-    return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
-
-
 def has_target(model: Any) -> bool:
     """Whether this is a classifier or a regressor, which predicts a column of its own from all others."""
     return not hasattr(model, "score_samples")
@@ -57,7 +53,7 @@ def is_fitted(model: Any) -> bool:
 
 def _is_mixture(model: Any) -> bool:
     # By what a model can do: importing every class to ask for it would take longer than the answer.
-    return isinstance(model, ConditionalModel) and isinstance(model, DensityModel)
+    return isinstance(model, SavedMixture) or (isinstance(model, ConditionalModel) and isinstance(model, DensityModel))
 
 
 def _is_gaussian(model: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.base.density import generator
+from everlearn.base.draws import generator
 from everlearn.errors import InputError, MergeError
 from everlearn.forgetting import bank as forgetting_bank
 from everlearn.linalg.chunked import to_internal

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from everlearn.cli.common import errors_explained, load_model, names_in
+from everlearn.cli.common import errors_explained, load_to_ask, names_in
 from everlearn.cli.text_plots import histogram
 from everlearn.errors import InputError
 from everlearn.reporting.tables import Table, number
@@ -38,11 +38,13 @@ def command(
     model_file: str, given: tuple[str, ...], predict: tuple[str, ...], coverage: float, name: str | None, as_json: bool
 ) -> None:
     """Ask a model for columns, given others: mean, standard deviation, interval and a small histogram."""
+    from everlearn.base.saved_mixture import SavedMixture
     from everlearn.reporting.queries import column_names, curve
 
     with errors_explained():
-        model = load_model(model_file, name)
-        model._check_started()
+        model = load_to_ask(model_file, name)
+        if not isinstance(model, SavedMixture):
+            model._check_started()
         known = _values(given)
         targets = names_in(predict) or [column for column in column_names(model) if column not in known]
         if not targets:

@@ -31,7 +31,7 @@ def command(model_files: tuple[str, ...], output: str, method: str, components: 
         check_place(output, "--output", "model")
         models = [load_model(path) for path in model_files]
         merged = everlearn.merge(models, method=method, n_components=components)
-        everlearn.save(merged, output)
+        everlearn.save(merged, output, answers=True)
         rows = merged.n_samples_seen_ if merged._is_started() else 0
     console = Console(quiet=quiet, highlight=False)
     console.print(f"{len(models)} models with {rows:,} rows are merged in [bold]{escape(output)}[/].")

@@ -32,7 +32,7 @@ def command(model_file: str, components: int, output: str, name: str | None, qui
         if not isinstance(model, everlearn.IncrementalGaussianMixture):
             raise InputError(f"reduce takes an IncrementalGaussianMixture; not {type(model).__name__}.")
         smaller = everlearn.reduce(model, components)
-        everlearn.save(smaller, output)
+        everlearn.save(smaller, output, answers=True)
     console = Console(quiet=quiet, highlight=False)
     before, after = model.n_components_, smaller.n_components_
     console.print(f"{before} components became {after}, saved to [bold]{escape(output)}[/].")

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from everlearn.cli.common import errors_explained, load_model
+from everlearn.cli.common import errors_explained, is_state_file, load_to_ask
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
 from everlearn.reporting.tables import Table, number
@@ -38,13 +38,11 @@ def command(file: str, name: str | None) -> None:
 
     console = Console(highlight=False)
     with errors_explained():
-        with open(file, "rb") as opened:
-            is_state = opened.read(16) == b"SQLite format 3\0"
-        if is_state:
+        if is_state_file(file):
             with Store(file, create=False) as store:
                 _show_store(store, name, console)
         else:
-            show_model(load_model(file), console)
+            show_model(load_to_ask(file), console)
 
 
 def _show_store(store: Store, name: str | None, console: Console) -> None:
@@ -94,12 +92,13 @@ def _event_times(store: Store, name: str, events: list[Any]) -> list[str]:
 
 def show_model(model: Any, console: Console) -> None:
     """Kind, parameters, columns and parts of a model."""
-    from everlearn.reporting.queries import column_names
+    from everlearn.base.columns import column_names
+    from everlearn.base.saved_mixture import SavedMixture
 
-    default = type(model)().get_params(deep=False)
-    changed = {k: v for k, v in model.get_params(deep=False).items() if repr(v) != repr(default[k])}
-    console.print(f"[bold]{type(model).__name__}[/]({escape(', '.join(f'{k}={v!r}' for k, v in changed.items()))})")
-    if not model._is_started():
+    saved = isinstance(model, SavedMixture)
+    name, parameters = (model.model, model.parameters) if saved else (type(model).__name__, model._changed_parameters())
+    console.print(f"[bold]{escape(name)}[/]({escape(parameters)})")
+    if not saved and not model._is_started():
         console.print("It has learned nothing yet.")
         return
     names = column_names(model)
