@@ -255,19 +255,26 @@ def test_files_are_compressed_and_cached(client):
 
 
 def test_rates_refill():
-    rates = RateLimiter(10.0)
-    assert [rates.wait("a", now=0.0) for _ in range(20)] == [0.0] * 20
-    assert rates.wait("a", now=0.0) == pytest.approx(0.1)
-    assert rates.wait("b", now=0.0) == 0.0
-    assert rates.wait("a", now=0.1) == 0.0
-    assert rates.wait("a", now=0.1) > 0.0
-    assert sum(rates.wait("a", now=100.0) == 0.0 for _ in range(50)) == 20
+    rates = RateLimiter()
+    assert [rates.wait("a", 10.0, now=0.0) for _ in range(20)] == [0.0] * 20
+    assert rates.wait("a", 10.0, now=0.0) == pytest.approx(0.1)
+    assert rates.wait("b", 10.0, now=0.0) == 0.0
+    assert rates.wait("a", 10.0, now=0.1) == 0.0
+    assert rates.wait("a", 10.0, now=0.1) > 0.0
+    assert sum(rates.wait("a", 10.0, now=100.0) == 0.0 for _ in range(50)) == 20
+
+
+def test_rates_below_one_let_requests_pass():
+    rates = RateLimiter()
+    assert rates.wait("a", 0.1, now=0.0) == 0.0
+    assert rates.wait("a", 0.1, now=0.0) == pytest.approx(10.0)
+    assert rates.wait("a", 0.1, now=10.0) == 0.0
 
 
 def test_memory_of_rates_is_bounded():
-    rates = RateLimiter(1.0)
+    rates = RateLimiter()
     for i in range(30_000):
-        rates.wait(str(i), now=0.0)
+        rates.wait(str(i), 1.0, now=0.0)
     assert len(rates._buckets) == 10_000
 
 

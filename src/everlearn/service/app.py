@@ -11,7 +11,9 @@ from fastapi import FastAPI
 import everlearn
 from everlearn.service import api, errors, pages, watching
 from everlearn.service.events import EventStreams
+from everlearn.service.logs import RequestMiddleware
 from everlearn.service.metrics import Metrics, MetricsMiddleware
+from everlearn.service.proxies import ProxyMiddleware
 from everlearn.service.questions import Questions
 from everlearn.service.repository import ModelRepository
 from everlearn.service.security import SecurityMiddleware
@@ -65,6 +67,7 @@ def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settin
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        servers=[{"url": settings.root_path}] if settings.root_path else None,
     )
     for router in (api.models, api.files, watching.router, api.about, pages.router):
         app.include_router(router)
@@ -72,4 +75,6 @@ def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settin
     app.add_middleware(SecurityMiddleware, settings=settings)
     app.state.metrics = Metrics()
     app.add_middleware(MetricsMiddleware, metrics=app.state.metrics)
+    app.add_middleware(RequestMiddleware, access_log=settings.access_log)
+    app.add_middleware(ProxyMiddleware, settings=settings)  # the last one sees a request first
     return app

@@ -13,13 +13,15 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from everlearn.service.settings import Limits
+from everlearn.service.proxies import is_trusted
+from everlearn.service.settings import Limits, Network, Settings
 
 
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 with a deadline for the beginning of each request, and limits of the number of connections."""
 
     limits: Limits
+    trusted: tuple[Network, ...]
     addresses: Counter[str]
 
     _address: str | None = None
@@ -32,7 +34,8 @@ class LimitedProtocol(H11Protocol):
         address = str(peer[0]) if peer else ""
         if self.addresses.total() >= self.limits.connections:
             self._refuse("The service has as many connections open as it takes. Try again later.")
-        elif self.addresses[address] >= self.limits.connections_per_address:
+        # The connections of a trusted proxy are those of many clients.
+        elif self.addresses[address] >= self.limits.connections_per_address and not is_trusted(address, self.trusted):
             self._refuse(
                 f"There are {self.addresses[address]} connections from this address, which is the limit. Close some, "
                 "or use each for several requests."
@@ -96,6 +99,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.close()
 
 
-def limited_protocol(limits: Limits) -> type[LimitedProtocol]:
+def limited_protocol(settings: Settings) -> type[LimitedProtocol]:
     """A protocol for one server: its connections share limits and counts."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits, "addresses": Counter()})
+    own = {"limits": settings.limits, "trusted": settings.networks(), "addresses": Counter()}
+    return type("LimitedProtocol", (LimitedProtocol,), own)

@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from starlette.exceptions import HTTPException
 
 from everlearn.errors import EverlearnError, StateFileError
+from everlearn.service.logs import REQUEST_ID
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers that say that there is no room on the disk, or none for this file."""
@@ -101,7 +102,11 @@ async def _degenerate(request: Request, error: Exception) -> JSONResponse:
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     """A mistake of ours: the log has the details, the client a status."""
-    return answer(500, "The service has made a mistake; its log says more.")
+    # This answer is made outside of the middleware that gives others their id.
+    found = REQUEST_ID.get()
+    return answer(
+        500, f"The service has made a mistake; its log says more, at the request id {found}.", {"X-Request-ID": found}
+    )
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

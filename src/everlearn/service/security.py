@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import hashlib
 import json
+import math
 import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from everlearn.service.settings import Settings
+from everlearn.service.settings import Settings, Token
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,7 +22,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/version", "/openapi.json", "/favicon.svg"})
+OPEN_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/version", "/openapi.json", "/docs", "/favicon.svg"})
 """Paths without data of a model, which need no token; those under /static/ neither."""
 
 _ASKING = frozenset({"score", "predict", "condition", "sample", "density"})
@@ -60,7 +61,9 @@ class SecurityMiddleware:
     def __init__(self, app: App, settings: Settings) -> None:
         self.app = app
         self.settings = settings
-        self.rates = RateLimiter(settings.limits.requests_per_second)
+        self.rates = RateLimiter()
+        # By a digest: how long the look takes tells nothing of the secrets.
+        self._tokens = {_digest(token.secret): token for token in settings.all_tokens}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request and hand it on."""
@@ -68,55 +71,74 @@ class SecurityMiddleware:
             await self.app(scope, receive, send)
             return
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
-        refusal = self.refusal(scope, headers)
+        token = self._token(headers)
+        scope["everlearn.token"] = "" if token is None else token.name  # for the access log
+        refusal = self.refusal(scope, headers, token)
         if refusal is not None:
-            await _refuse(_with_headers(send), *refusal)
+            await _refuse(_with_headers(send), refusal)
             return
         limits = self.settings.limits
         most = limits.model_bytes if scope["path"].endswith("/merge") else limits.body_bytes
         await self.app(scope, LimitedBody(receive, most, limits.body_seconds), _with_headers(send))
 
-    def refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Status and reason for a request that is not handed on."""
-        wait = self.rates.wait((scope.get("client") or ("", 0))[0])
+    def refusal(self, scope: Scope, headers: dict[str, str], token: Token | None) -> Refusal | None:
+        """Why a request is not handed on."""
+        if token is not None and token.rate is not None:
+            client, rate = f"token {token.name}", token.rate
+        else:
+            client, rate = (scope.get("client") or ("", 0))[0], self.settings.limits.requests_per_second
+        wait = self.rates.wait(client, rate)
         if wait > 0.0:
-            most = f"at most {self.rates.rate:g} per second"
-            return 429, f"Too many requests: {most}. Wait {wait:.1f} s, or send more rows at once."
+            why = f"Too many requests: at most {rate:g} per second. Wait {wait:.1f} s, or send more rows at once."
+            return Refusal(429, why, math.ceil(wait))
         host = headers.get("host", "")
-        if self.settings.token is None and not _LOCAL_HOST.fullmatch(host):
-            return (
+        if not self._tokens and not _LOCAL_HOST.fullmatch(host):
+            return Refusal(
                 421,
                 f"This service answers to localhost, not to {host[:80]!r}. A service with a token answers to all.",
             )
         origin = headers.get("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return 403, f"Requests from pages of {origin[:80]!r} are refused."
-        if self.settings.token is None or _is_open(scope["path"]) or _holds(headers, self.settings.token):
+            return Refusal(403, f"Requests from pages of {origin[:80]!r} are refused.")
+        if not self._tokens or _is_open(scope["path"]):
             return None
-        if self.settings.read_token is None or not _holds(headers, self.settings.read_token):
-            return 401, "Send the token of this service: Authorization: Bearer TOKEN"
-        if _changes_nothing(scope):
+        if token is None:
+            return Refusal(401, "Send the token of this service: Authorization: Bearer TOKEN")
+        if token.may == "write" or _changes_nothing(scope):
             return None
-        return 403, "This token is for questions only. Changes need the other token of the service."
+        return Refusal(403, "This token is for questions only. Changes need a token that may write.")
+
+    def _token(self, headers: dict[str, str]) -> Token | None:
+        """The token that a request has, if it is one of this service."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        return self._tokens.get(_digest(given.strip())) if kind.lower() == "bearer" else None
+
+
+class Refusal(NamedTuple):
+    """Status and reason for a request that is not handed on, and the seconds after which it may be."""
+
+    status: int
+    reason: str
+    retry_after: int | None = None
 
 
 class RateLimiter:
-    """A bucket of requests for each client address, refilled at a steady rate."""
+    """A bucket of requests for each client address or token, refilled at a steady rate."""
 
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
+    def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, client: str, now: float | None = None) -> float:
+    def wait(self, client: str, rate: float, now: float | None = None) -> float:
         """Take one request of a client; returns the seconds to wait if its bucket is empty."""
         now = time.monotonic() if now is None else now
-        left, since = self._buckets.pop(client, (2.0 * self.rate, now))
-        left = min(2.0 * self.rate, left + (now - since) * self.rate)
+        most = max(2.0 * rate, 1.0)
+        left, since = self._buckets.pop(client, (most, now))
+        left = min(most, left + (now - since) * rate)
         taken = left >= 1.0
         self._buckets[client] = (left - taken, now)
         if len(self._buckets) > _MOST_CLIENTS:
             self._buckets.popitem(last=False)
-        return 0.0 if taken else (1.0 - left) / self.rate
+        return 0.0 if taken else (1.0 - left) / rate
 
 
 class LimitedBody:
@@ -144,10 +166,8 @@ class LimitedBody:
         return message
 
 
-def _holds(headers: dict[str, str], token: str) -> bool:
-    """Whether a request has the token; the comparison takes the same time wherever they differ."""
-    kind, _, given = headers.get("authorization", "").partition(" ")
-    return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
 
 def _changes_nothing(scope: Scope) -> bool:
@@ -172,13 +192,14 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def _refuse(send: Send, status: int, reason: str) -> None:
-    body = json.dumps({"detail": reason}).encode()
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    status = refusal.status
+    body = json.dumps({"detail": refusal.reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if status == 429:
-        headers.append((b"retry-after", b"1"))
+    if refusal.retry_after is not None:
+        headers.append((b"retry-after", str(refusal.retry_after).encode()))
     # The body was not read, so that the connection cannot be used again.
     headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -50,18 +50,20 @@ def _configured(state: str | os.PathLike[str], settings: Settings) -> Any:
     require("prometheus_client", extra="serve")
     from everlearn.service.app import create_app
     from everlearn.service.connections import limited_protocol
+    from everlearn.service.logs import configure
     from everlearn.service.repository import ModelRepository
     from everlearn.streams.store.store import Store
 
+    configure(settings)
     # Opened here and not when the application starts: there a full disk would end in a traceback of the server's.
     repository = ModelRepository(Store(state), settings.limits)
     return uvicorn.Config(
         create_app(repository, settings),
-        log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http=limited_protocol(settings.limits),
+        http=limited_protocol(settings),
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ws="none",
     )

@@ -20,7 +20,8 @@
   }
 
   async function call(path, options = {}) {
-    const response = await fetch(path, { ...options, headers: headers(options.headers) });
+    // Relative to the page, so that it works under any path of a proxy.
+    const response = await fetch(path.slice(1), { ...options, headers: headers(options.headers) });
     if (response.status === 401) {
       await login();
       return call(path, options);
@@ -88,7 +89,7 @@
 
   function example() {
     const token = sessionStorage.getItem("token") ? ` \\\n  -H "Authorization: Bearer $TOKEN"` : "";
-    return `curl ${location.origin}/models/machine/learn${token} \\
+    return `curl ${new URL("models/machine/learn", document.baseURI)}${token} \\
   -H 'Content-Type: application/json' \\
   -d '{"columns": ["rpm", "torque"], "rows": [[900, 21.5], [905, 21.9]]}'`;
   }
