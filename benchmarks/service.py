@@ -103,7 +103,7 @@ class Load:
 
     async def run(self, seconds: float) -> None:
         rows = [self._request("/models/m/learn", body) for body in bodies(self.options.rows, self.options.columns)]
-        question = self._request("/models/m/predict", b'{"given": [{"x0": 1.0}], "target": ["x1"]}')
+        question = self._request("/models/m/predict", b'{"rows": [{"x0": 1.0}], "target": ["x1"]}')
         due: asyncio.Queue[tuple[float, bytes, list[float]] | None] = asyncio.Queue()
         senders = [asyncio.create_task(self._send(due)) for _ in range(CONNECTIONS)]
         start = time.perf_counter()

@@ -417,7 +417,7 @@ class Requests(Target):
     """
 
     name = "HTTP requests"
-    tokens = (*b'"rows" "columns" "given" "target" "n_rows" "parameters" "coverage" null NaN 1e999'.split(),)
+    tokens = (*b'"rows" "columns" "targets" "target" "n_rows" "parameters" "coverage" null NaN 1e999'.split(),)
     tokens += (*b"/learn /score /predict /sample /merge /events %2e%2e %00 POST PUT DELETE a".split(),)
     tokens += (b"Idempotency-Key: k", b"Content-Type: application/json", b"Origin: null", b"Host: evil")
     tokens += (b"[" * 1000, b"1" * 5000)
@@ -442,10 +442,10 @@ class Requests(Target):
             "PUT /models/b": {"kind": "OnlinePPCA", "parameters": {"n_components": 1}, "columns": ["u", "v"]},
             "POST /models/b/learn": {"rows": [[1, None], [2.5, -3e2]]},
             "POST /models/a/score": {"rows": [[1, 2], [None, 3]]},
-            "POST /models/a/predict": {"given": [{"u": 1}, {}], "target": ["v"], "coverage": 0.5},
-            "POST /models/a/condition": {"given": {"u": 1.0}, "target": "v"},
-            "POST /models/a/sample": {"n_rows": 3, "given": {"v": 2}},
-            "POST /models/a/pictures/density": {"given": {"u": 1.0}, "target": "v"},
+            "POST /models/a/predict": {"rows": [{"u": 1}, {}], "target": ["v"], "coverage": 0.5},
+            "POST /models/a/condition": {"rows": [{"u": 1.0}], "target": "v"},
+            "POST /models/a/sample": {"n_rows": 3, "rows": [{"v": 2}]},
+            "POST /models/a/pictures/density": {"rows": [{"u": 1.0}], "target": "v"},
         }
         paths = ("", "/a", "/a/file", "/a/history?limit=3", "/a/events?after=0", "/a/pictures/components?x=u&y=v")
         asked = [f"GET /models{path}" for path in (*paths, "/a/pictures/likelihood")]
@@ -469,7 +469,7 @@ class Requests(Target):
         node, key = rng.choice(list(_places(tree)))
         node[key] = copy.deepcopy(rng.choice(_VALUES))
         if isinstance(node, dict) and rng.random() < 0.2:
-            node[rng.choice(("rows", "given", "target", "x", "kind"))] = node.pop(key)
+            node[rng.choice(("rows", "targets", "target", "x", "kind"))] = node.pop(key)
         return head + b"\n\n" + json.dumps(tree[0]).encode()
 
     def attack(self, data: bytes) -> str:

@@ -77,7 +77,7 @@ def test_scores(taught, twin, X):
 
 
 def test_predictions(taught, twin):
-    body = {"given": [{"rpm": 600}, {"rpm": 1500, "torque": None}], "target": ["power", "torque"], "coverage": 0.8}
+    body = {"rows": [{"rpm": 600}, {"rpm": 1500, "torque": None}], "target": ["power", "torque"], "coverage": 0.8}
     found = taught.post("/models/machine/predict", json=body).json()
     rows = np.full((2, 6), np.nan)
     rows[:, 0] = [600, 1500]
@@ -88,7 +88,7 @@ def test_predictions(taught, twin):
 
 
 def test_the_distribution_of_a_column(taught):
-    found = taught.post("/models/machine/condition", json={"given": {"rpm": 600}, "target": "torque"}).json()
+    found = taught.post("/models/machine/condition", json={"rows": [{"rpm": 600}], "target": "torque"}).json()
     x, density = np.array(found["x"]), np.array(found["density"])
     assert abs(density.sum() * (x[1] - x[0]) - 1) < 0.01
     assert found["low"] < found["mean"] < found["high"]
@@ -96,7 +96,7 @@ def test_the_distribution_of_a_column(taught):
 
 
 def test_samples_keep_what_is_given(taught):
-    found = taught.post("/models/machine/sample", json={"n_rows": 200, "given": {"rpm": 600}}).json()
+    found = taught.post("/models/machine/sample", json={"n_rows": 200, "rows": [{"rpm": 600}]}).json()
     rows = np.array(found["rows"])
     assert found["columns"] == NAMES
     assert set(rows[:, 0]) == {600.0}
@@ -131,7 +131,7 @@ def test_pictures(taught, picture):
 def test_pictures_of_chosen_axes_and_of_a_density(taught):
     figure = taught.get("/models/machine/pictures/components", params={"x": "rpm", "y": "power"}).json()
     assert figure["layout"]["yaxis"]["title"]["text"] == "power"
-    figure = taught.post("/models/machine/pictures/density", json={"given": {"rpm": 600}, "target": "torque"}).json()
+    figure = taught.post("/models/machine/pictures/density", json={"rows": [{"rpm": 600}], "target": "torque"}).json()
     assert "torque if rpm = 600" in figure["layout"]["meta"]["alt"]
 
 
@@ -155,8 +155,8 @@ def test_models_of_every_kind(client, X, kind, parameters):
     assert learned(client, "a")["rows"] == 400
     assert client.post("/models/a/score", json={"rows": as_json(X[:3])}).status_code == 200
     for path, body in {
-        "predict": {"given": [{"rpm": 900}], "target": ["power"]},
-        "condition": {"given": {"rpm": 900}, "target": "power"},
+        "predict": {"rows": [{"rpm": 900}], "target": ["power"]},
+        "condition": {"rows": [{"rpm": 900}], "target": "power"},
         "sample": {"n_rows": 3},
         "pictures/density": {"target": "power"},
     }.items():
@@ -305,7 +305,7 @@ def test_a_classifier_answers(client, state, labels):
     rows = np.random.default_rng(0).normal(size=(300, 2))
     y = np.array(labels)[(rows[:, 0] > 0).astype(int)]
     model = written(state, "defects", everlearn.IncrementalGaussianMixtureClassifier(), rows, y)
-    answer = client.post("/models/defects/predict", json={"given": [{"a": 2.0, "b": 0.1}, {"a": -2.0, "b": None}]})
+    answer = client.post("/models/defects/predict", json={"rows": [{"a": 2.0, "b": 0.1}, {"a": -2.0, "b": None}]})
     assert answer.status_code == 200
     asked = np.array([[2.0, 0.1], [-2.0, np.nan]])
     assert answer.json()["classes"] == model.classes_.tolist()
@@ -317,7 +317,7 @@ def test_a_regressor_answers(client, state):
     rows = np.random.default_rng(0).normal(size=(300, 2))
     y = rows @ [2.0, -1.0] + 5.0
     model = written(state, "torque", everlearn.IncrementalGaussianMixtureRegressor(), rows, y)
-    answer = client.post("/models/torque/predict", json={"given": [{"a": 1.0, "b": 0.5}, {"a": 1.0}], "coverage": 0.5})
+    answer = client.post("/models/torque/predict", json={"rows": [{"a": 1.0, "b": 0.5}, {"a": 1.0}], "coverage": 0.5})
     asked = np.array([[1.0, 0.5], [1.0, np.nan]])
     found = answer.json()
     assert found["columns"] == ["target"]
@@ -333,11 +333,11 @@ def test_a_model_with_a_target_refuses_what_it_cannot_do(client, state):
     written(state, "torque", everlearn.IncrementalGaussianMixtureRegressor(), rows, rows.sum(axis=1))
     given = {"a": 1.0}
     for path, body, hint in (
-        ("predict", {"given": [given], "target": ["b"]}, "leave out the field target"),
-        ("predict", {"given": [{"c": 1.0}]}, "'c'"),
+        ("predict", {"rows": [given], "target": ["b"]}, "leave out the field target"),
+        ("predict", {"rows": [{"c": 1.0}]}, "'c'"),
         ("score", {"rows": [[1.0, 2.0]]}, "/predict"),
-        ("condition", {"given": given, "target": "b"}, "only a mixture or a PPCA"),
-        ("sample", {"given": given}, "only a mixture or a PPCA"),
+        ("condition", {"rows": [given], "target": "b"}, "only a mixture or a PPCA"),
+        ("sample", {"rows": [given]}, "only a mixture or a PPCA"),
     ):
         refused = client.post(f"/models/torque/{path}", json=body)
         assert 400 <= refused.status_code < 500
@@ -350,6 +350,6 @@ def test_a_model_with_a_target_refuses_what_it_cannot_do(client, state):
 
 
 def test_a_mixture_must_be_told_what_to_predict(taught):
-    refused = taught.post("/models/machine/predict", json={"given": [{NAMES[0]: 1.0}]})
+    refused = taught.post("/models/machine/predict", json={"rows": [{NAMES[0]: 1.0}]})
     assert refused.status_code == 422
     assert "target must name" in refused.json()["detail"]

@@ -140,7 +140,7 @@ def answers_like_the_api(browser, client):
     rpm = browser.find_element(By.CSS_SELECTOR, "#known input[data-column=rpm]")
     rpm.send_keys("600")
     until(browser, lambda b: "torque if rpm = 600" in text(b, "answer"))
-    told = client.post("/models/machine/condition", json={"given": {"rpm": 600}, "target": "torque"}).json()
+    told = client.post("/models/machine/condition", json={"rows": [{"rpm": 600}], "target": "torque"}).json()
     assert f"{told['mean']:.5g} ± {told['std']:.3g}" in text(browser, "answer")
     np.testing.assert_allclose(points(browser, "density", "density"), told["x"], rtol=1e-4)
     browser.find_element(By.CSS_SELECTOR, "#ask button[type=reset]").click()

@@ -114,7 +114,7 @@ def test_a_mixture_draws_in_bounded_memory():
     ("path", "body"),
     [
         ("sample", {"n_rows": 20_000}),
-        ("predict", {"given": [{}] * 20_000, "target": [f"x{i}" for i in range(50)]}),
+        ("predict", {"rows": [{}] * 20_000, "target": [f"x{i}" for i in range(50)]}),
     ],
 )
 def test_answers_beyond_the_limit_are_refused_in_json(client, wide, path, body):
@@ -147,7 +147,7 @@ def test_questions_have_a_deadline(open_client, monkeypatch):
     monkeypatch.setattr(responses, "condition", lambda *args: time.sleep(0.1) or condition(*args))
     given = [{"x0": float(i)} for i in range(1000)]
     started = time.monotonic()
-    answer = client.post("/models/a/predict", json={"given": given, "target": ["x1"]})
+    answer = client.post("/models/a/predict", json={"rows": given, "target": ["x1"]})
     assert answer.status_code == 422
     assert "more than 0.2 s" in answer.json()["detail"]
     assert time.monotonic() - started < 10.0
@@ -160,7 +160,7 @@ def test_equal_questions_are_answered_once(client, monkeypatch):
 
     calls, condition = [], responses.condition
     monkeypatch.setattr(responses, "condition", lambda *args: calls.append(1) or condition(*args))
-    answer = client.post("/models/a/predict", json={"given": [{}] * 500, "target": ["x1"]}).json()
+    answer = client.post("/models/a/predict", json={"rows": [{}] * 500, "target": ["x1"]}).json()
     assert len(answer["mean"]) == 500
     assert len(calls) == 1
 
@@ -172,7 +172,7 @@ def test_expensive_questions_leave_room_for_everything_else(start_service, tmp_p
     service = start_service()
     names = [f"x{i}" for i in range(200)]
     given = [{name: float(i) for name in names[:100]} for i in range(400)]
-    body = json.dumps({"given": given, "target": names[100:]})
+    body = json.dumps({"rows": given, "target": names[100:]})
     host, port = service.url.removeprefix("http://").split(":")
     head = f"POST /models/a/predict HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     message = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()

@@ -95,16 +95,16 @@ def test_no_other_files(client, path):
 
 
 QUESTIONS = [
-    ("predict", {"given": [{"u": 1}], "target": ["u"]}, ["share a column"]),
-    ("predict", {"given": [{"w": 1}], "target": ["u"]}, ["'w'", "no column"]),
-    ("predict", {"given": [], "target": ["u"]}, ["given"]),
-    ("predict", {"given": [{}], "target": []}, ["target"]),
-    ("predict", {"given": [{}], "target": ["u"], "coverage": 1.0}, ["coverage"]),
+    ("predict", {"rows": [{"u": 1}], "target": ["u"]}, ["share a column"]),
+    ("predict", {"rows": [{"w": 1}], "target": ["u"]}, ["'w'", "no column"]),
+    ("predict", {"rows": [], "target": ["u"]}, ["rows"]),
+    ("predict", {"rows": [{}], "target": []}, ["target"]),
+    ("predict", {"rows": [{}], "target": ["u"], "coverage": 1.0}, ["coverage"]),
     ("condition", {"target": "w"}, ["'w'"]),
-    ("condition", {"given": {"w": None}, "target": "u"}, ["'w'"]),
+    ("condition", {"rows": [{"w": None}], "target": "u"}, ["'w'"]),
     ("sample", {"n_rows": 0}, ["n_rows"]),
     ("sample", {"n_rows": 10**9}, ["50,000"]),
-    ("sample", {"given": {"u": 1, "v": 2}}, ["every column"]),
+    ("sample", {"rows": [{"u": 1, "v": 2}]}, ["every column"]),
 ]
 
 
@@ -184,7 +184,8 @@ def test_bad_model_files(taught):
     refused(upload(taught, dumps(everlearn.IncrementalGaussianMixture().fit(X))), 422, "columns")
     refused(upload(taught, dumps(everlearn.OnlinePPCA().fit(X))), 422, "cannot be merged")
     y = X[:, 0] > 0
-    refused(upload(taught, dumps(everlearn.IncrementalGaussianMixtureClassifier().fit(X, y))), 422, "takes")
+    refused(upload(taught, dumps(everlearn.IncrementalGaussianMixtureClassifier().fit(X, y))), 422, "cannot be merged")
+    refused(upload(taught, dumps(everlearn.FIGMN().fit(X))), 422, "takes")
     assert taught.get("/models/a").json()["rows"] == 300
 
 

@@ -221,7 +221,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, what=st.sampled_from(["score", "predict", "sample", "nonsense"]))
     def ask(self, name, what):
-        bodies = {"score": {"rows": [[1.0, None]]}, "predict": {"given": [{"u": 1.0}], "target": ["v"]}}
+        bodies = {"score": {"rows": [[1.0, None]]}, "predict": {"rows": [{"u": 1.0}], "target": ["v"]}}
         status = self.post(name, what, bodies.get(what, {"n_rows": 2})).status_code
         if what == "nonsense" or name not in self.rows:
             assert status == 404

@@ -24,6 +24,20 @@ _CURVE_TAIL = 0.0005  # probability left out at each end of a curve
 _CURVE_MARGIN = 0.1
 
 
+class Detected(NamedTuple):
+    """What an anomaly detector says of rows, and of strange ones which column is to blame."""
+
+    score: Array
+    """Logarithm of the p-value."""
+    p_value: Array
+    column: NDArray[np.object_]
+    """Column to blame; empty for a row that is not strange."""
+    value: Array
+    """Its value, and the interval in which it was expected; NaN for a row that is not strange."""
+    low: Array
+    high: Array
+
+
 class Curve(NamedTuple):
     """The distribution of one column: its density along a grid, and the numbers that sum it up."""
 
@@ -40,6 +54,27 @@ class Curve(NamedTuple):
 def has_target(model: Any) -> bool:
     """Whether this is a classifier or a regressor, which predicts a column of its own from all others."""
     return not hasattr(model, "score_samples")
+
+
+def is_detector(model: Any) -> bool:
+    """Whether this is an anomaly detector, which scores rows in their order."""
+    return hasattr(model, "explain") and hasattr(model, "prequential")
+
+
+def detector_that_follows(model: Any, alarm: float | None = None) -> Any:
+    """A copy of a detector that follows the rows and learns none of them; it blames below a p-value of `alarm`."""
+    return model.copy().set_params(learning="never", false_alarm_rate=alarm or model.false_alarm_rate)
+
+
+def detected(model: Any, X: Array) -> Detected:
+    """What a detector that follows the rows says of the next ones."""
+    scores, columns = model.prequential(X, return_columns=True)
+    names, value, low, high = np.full(len(X), "", object), *np.full((3, len(X)), np.nan)
+    for i in np.flatnonzero(columns >= 0):
+        told, j = model.explain(X[i : i + 1]), columns[i]
+        names[i], value[i] = column_names(model)[j], X[i, j]
+        low[i], high[i] = told.low[0, j], told.high[0, j]
+    return Detected(scores, np.exp(scores), names, value, low, high)
 
 
 def is_fitted(model: Any) -> bool:

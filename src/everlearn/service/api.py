@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sized
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Path, Query, Request, Response
@@ -15,12 +15,13 @@ from everlearn import __version__
 from everlearn.errors import EverlearnError, InputError
 from everlearn.persistence.model_file import FORMAT_VERSION, loads
 from everlearn.reporting import figures
+from everlearn.reporting.queries import column_names
 from everlearn.service import responses, schemas
 from everlearn.service.errors import FULL
 from everlearn.service.events import EventStreams
 from everlearn.service.metrics import Metrics
 from everlearn.service.questions import Budget, Questions
-from everlearn.service.repository import ModelRepository
+from everlearn.service.repository import ModelRepository, RowShape
 
 MODEL_FILE = "application/octet-stream"
 
@@ -103,7 +104,7 @@ async def create_model(
     """
     _check_width(repository, body.columns)
     responses.check_distinct(body.columns)
-    done = await run_in_threadpool(repository.create, name, body.kind, body.parameters, body.columns)
+    done = await run_in_threadpool(repository.create, name, body.kind, body.parameters, body.columns, body.target)
     await asyncio.wrap_future(done)
     response = await ask.ask(request, lambda budget: responses.summary(repository, name))
     response.status_code = 201
@@ -139,30 +140,38 @@ def show_history(
 
 
 @models.post("/{name}/learn", tags=["learning"], status_code=202, responses=refusals(404, 409))
-async def learn(repository: Repository, name: Name, body: schemas.Rows, key: Key = None) -> schemas.Accepted:
+async def learn(repository: Repository, name: Name, body: schemas.TaughtRows, key: Key = None) -> schemas.Accepted:
     """Send rows to be learned.
 
     They are on the disk when the answer comes, and are learned once, soon after, in the order of the responses. A name
-    that is new makes a Gaussian mixture with these columns.
+    that is new makes a Gaussian mixture with these columns; other models are made with PUT. A classifier or regressor
+    takes what it should predict in `targets`.
     """
     _check_size(repository, body)
-    if repository.knows_columns(name):
-        columns = repository.row_columns(name)
-    else:
-        columns = await run_in_threadpool(_columns_for_rows, repository, name, body)
-    X = responses.arranged(body.rows, body.columns, columns)
-    batch = await asyncio.wrap_future(repository.put(name, X, key))
-    return schemas.Accepted(accepted=len(X), batch=batch, columns=columns)
+    shape = repository.known_shape(name) or await run_in_threadpool(_shape_for_rows, repository, name, body)
+    X = responses.arranged(body.rows, body.columns, shape.columns)
+    kind = responses.check_targets(body.targets, len(X), shape)
+    if kind is not None and shape.labels is None:
+        shape = await asyncio.wrap_future(repository.fix_labels(name, kind))
+        responses.check_targets(body.targets, len(X), shape)  # another request may have been quicker
+    batch = await asyncio.wrap_future(repository.put(name, X, key, body.targets))
+    return schemas.Accepted(accepted=len(X), batch=batch, columns=shape.columns)
 
 
-def _columns_for_rows(repository: ModelRepository, name: str, body: schemas.Rows) -> list[str]:
-    """Columns of a model that takes rows; a name that is new becomes one."""
+def _shape_for_rows(repository: ModelRepository, name: str, body: schemas.TaughtRows) -> RowShape:
+    """What rows for a model look like; a name that is new becomes a mixture."""
     if repository.store.entry(name) is None:
-        columns = body.columns or [f"x{j}" for j in range(len(body.rows[0]))]
+        if body.targets is not None:
+            raise InputError(
+                f"There is no model {name!r} that learns targets. Make a classifier or a regressor with PUT "
+                f"/models/{name} first."
+            )
+        columns = responses.columns_of(body.rows, body.columns)
         responses.check_distinct(columns)
-        responses.arranged(body.rows, columns, columns)
+        _check_width(repository, columns)
+        responses.arranged(body.rows, body.columns, columns)
         repository.ensure(name, columns).result()
-    return repository.row_columns(name)
+    return repository.row_shape(name)
 
 
 @files.post(
@@ -202,14 +211,14 @@ def download(repository: Repository, name: Name) -> Response:
 
 
 @models.post("/{name}/score", tags=["asking"], response_model=schemas.Scores, responses=refusals(404, 409))
-async def score(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Rows) -> Response:
-    """Say how likely rows are, without learning them."""
+async def score(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.ScoredRows) -> Response:
+    """Say how likely rows are, without learning them; a detector also says which column is to blame."""
     _check_size(repository, body)
 
     def answer(budget: Budget) -> schemas.Scores:
         model = repository.model(name)
         X = responses.arranged(body.rows, body.columns, repository.columns(name))
-        return responses.scores(budget, model, X)
+        return responses.scores(budget, model, X, body.alarm)
 
     return await ask.ask(request, answer)
 
@@ -221,19 +230,19 @@ async def score(request: Request, ask: Ask, repository: Repository, name: Name, 
     responses=refusals(404, 409),
 )
 async def predict(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Prediction) -> Response:
-    """Predict columns from known values of others: mean, standard deviation and interval.
+    """Predict columns from known values of others: mean, standard deviation and interval, for each row.
 
     A regressor predicts its target in the same way, and a classifier gives the probabilities of the classes; they need
     no `target`.
     """
-    if len(body.given) > repository.limits.rows:
-        raise InputError(
-            f"given has {len(body.given):,} entries; at most {repository.limits.rows:,} are taken at once."
-        )
-    return await ask.ask(
-        request,
-        lambda budget: responses.predictions(budget, _fitted(repository, name), body.given, body.target, body.coverage),
-    )
+    _check_size(repository, body)
+
+    def answer(budget: Budget) -> schemas.Predictions | schemas.Classes:
+        model = _fitted(repository, name)
+        X = responses.arranged(body.rows, body.columns, column_names(model), some=True)
+        return responses.predictions(budget, model, X, body.target, body.coverage, repository.target(name))
+
+    return await ask.ask(request, answer)
 
 
 @models.post("/{name}/condition", tags=["asking"], response_model=schemas.Density, responses=refusals(404, 409))
@@ -241,7 +250,7 @@ async def condition(request: Request, ask: Ask, repository: Repository, name: Na
     """Give the whole distribution of a column once others are known."""
     return await ask.ask(
         request,
-        lambda budget: responses.density(_fitted(repository, name), body.given, body.target, body.coverage),
+        lambda budget: responses.density(_fitted(repository, name), body),
     )
 
 
@@ -250,9 +259,7 @@ async def sample(request: Request, ask: Ask, repository: Repository, name: Name,
     """Draw rows from the model, those columns fixed that are given."""
     if body.n_rows > repository.limits.rows:
         raise InputError(f"n_rows is {body.n_rows:,}; at most {repository.limits.rows:,} are drawn at once.")
-    return await ask.ask(
-        request, lambda budget: responses.draws(budget, _fitted(repository, name), body.n_rows, body.given)
-    )
+    return await ask.ask(request, lambda budget: responses.draws(budget, _fitted(repository, name), body))
 
 
 # -- watching --------------------------------------------------------------------------------------
@@ -320,7 +327,7 @@ async def draw_density(
 
     def answer(budget: Budget) -> schemas.Figure:
         model = _fitted(repository, name)
-        given = responses.known(model, body.given)
+        given = responses.known_values(model, body)
         return schemas.Figure(**figures.density(model, given, body.target, coverage=body.coverage))
 
     return await ask.ask(request, answer)
@@ -403,6 +410,6 @@ def _check_size(repository: ModelRepository, body: schemas.Rows) -> None:
     _check_width(repository, body.columns or body.rows[0])
 
 
-def _check_width(repository: ModelRepository, columns: list[Any]) -> None:
+def _check_width(repository: ModelRepository, columns: Sized) -> None:
     if len(columns) > repository.limits.columns:
         raise InputError(f"There are {len(columns):,} columns; a model may have at most {repository.limits.columns:,}.")

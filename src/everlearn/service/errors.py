@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from everlearn.errors import EverlearnError, StateFileError
 from everlearn.service.logs import REQUEST_ID
+from everlearn.service.schemas import LISTS, RECORDS
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers that say that there is no room on the disk, or none for this file."""
@@ -110,13 +111,17 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-    found = [_explained(each) for each in list(error.errors())[:_MOST_ERRORS]]
+    # A value that may be of several kinds has an error for each; a set would lose the order.
+    found = dict.fromkeys(_explained(each) for each in list(error.errors())[:_MOST_ERRORS])
     return answer(422, "; ".join(found))
 
 
 def _explained(error: Any) -> str:
     if error["type"] == "json_invalid":
         return f"The body is not JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}"
+    if error["loc"][1:2] == ("targets",) and len(error["loc"]) > 2:
+        shown = _short(repr(error.get("input")))
+        return f"{_place(error['loc'][:3])}: give text, a whole number, true or false, or a number (got {shown})"
     place, given = _place(error["loc"]), repr(error.get("input"))
     if error["type"] == "finite_number":
         return f"{place}: {given} is not a number of JSON. Give null for a value that was not observed."
@@ -126,7 +131,8 @@ def _explained(error: Any) -> str:
 
 def _place(location: Sequence[str | int]) -> str:
     """Where in the request: rows[3][1], or the parameter's name."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location[1:])
+    parts = [part for part in location[1:] if part not in (LISTS, RECORDS)]
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return _short(text.lstrip(".")) or "body"
 
 

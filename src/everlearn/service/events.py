@@ -63,7 +63,11 @@ class EventStreams:
             return version, after, []
         events = self._repository.store.events(name, after=after, limit=_MOST_AT_ONCE)
         messages = [
-            _message(event.kind, {"row": event.row, "time": event.time, "value": _number(event.value)}, event.id)
+            _message(
+                event.kind,
+                {**event.details, "row": event.row, "time": event.time, "value": _number(event.value)},
+                event.id,
+            )
             for event in events
         ]
         messages.append(_message("progress", {"rows": entry.n_rows, "version": entry.version, "time": entry.updated}))

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everlearn.streams.store.store import Store
 from everlearn.typing import Array
@@ -19,6 +19,7 @@ class Put(NamedTuple):
 
     name: str
     X: Array
+    y: list[Any] | None
     key: str | None
     done: Future[int]
 
@@ -45,10 +46,10 @@ class Inbox(threading.Thread):
         self._queue: queue.SimpleQueue[Put | None] = queue.SimpleQueue()
         self._latest = store.latest_batch()
 
-    def put(self, name: str, X: Array, key: str | None) -> Future[int]:
+    def put(self, name: str, X: Array, y: list[Any] | None, key: str | None) -> Future[int]:
         """Ask for rows to be kept; the result is the id of the batch, there once it is durable."""
         done: Future[int] = Future()
-        self._queue.put(Put(name, X, key, done))
+        self._queue.put(Put(name, X, y, key, done))
         return done
 
     def stop(self) -> None:
@@ -79,7 +80,11 @@ class Inbox(threading.Thread):
 
     def _write(self, puts: list[Put]) -> None:
         try:
-            ids = self._store.put([(put.name, put.X) for put in puts], keys=[put.key for put in puts])
+            ids = self._store.put(
+                [(put.name, put.X) for put in puts],
+                keys=[put.key for put in puts],
+                targets=[put.y for put in puts],
+            )
         except Exception as error:
             for put in puts:
                 self._dropped(put.X.size)

@@ -313,7 +313,7 @@ class LearningPool:
         """Learn batches and commit; returns the seconds of learning. After a failure the store is as before."""
         started = time.monotonic()
         try:
-            session.learn(np.concatenate([batch.X for batch in batches]))
+            session.learn(np.concatenate([batch.X for batch in batches]), _targets(batches))
             learned = time.monotonic() - started
             session.commit(taken=batches[-1].id)
         except BaseException:
@@ -369,3 +369,10 @@ class LearningPool:
             session.merge(other)
             session.commit()
             undo.pop_all()
+
+
+def _targets(batches: list[InboxBatch]) -> Any:
+    """Targets of all rows, None for a model without one."""
+    if batches[0].y is None:
+        return None
+    return np.array([target for batch in batches for target in batch.y or []])

@@ -12,7 +12,7 @@ import numpy as np
 
 import everlearn
 from everlearn.errors import InputError, ModelFileError, StateFileError
-from everlearn.reporting.queries import column_names
+from everlearn.reporting.queries import column_names, has_target
 from everlearn.service.errors import BusyError, ConflictError, NoModelError
 from everlearn.service.inbox import Inbox
 from everlearn.service.learning import LearningPool
@@ -20,13 +20,23 @@ from everlearn.service.recent import RecentlyUsed
 from everlearn.service.settings import Limits
 from everlearn.streams.store.records import ModelEntry
 from everlearn.streams.store.store import Store
-from everlearn.typing import Array
+from everlearn.typing import Array, ClassifyingModel
 
-KINDS = ("IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA")
+KINDS = (
+    "IncrementalGaussianMixture",
+    "IncrementalGaussianMixtureClassifier",
+    "IncrementalGaussianMixtureRegressor",
+    "AnomalyDetector",
+    "OnlinePPCA",
+    "VariationalPPCA",
+)
+TARGET_KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "truth": (bool,), "whole": (int,), "number": (int, float)}
+"""Types of the targets of each kind; true is no whole number here."""
+
 _SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
 _LARGEST_PARAMETER = 100_000
-_COLUMNS_SECONDS = 10.0  # for which the columns of a model that takes rows are not looked up again
-_MOST_COLUMNS = 10_000  # models whose columns are remembered
+_SHAPE_SECONDS = 10.0  # for which the columns of a model that takes rows are not looked up again
+_MOST_SHAPES = 10_000  # models whose columns are remembered
 _N_LOCKS = 64
 
 
@@ -37,6 +47,16 @@ class CachedModel(NamedTuple):
     model: Any
     loaded: float
     seconds: float
+
+
+class RowShape(NamedTuple):
+    """What rows for a model look like."""
+
+    columns: list[str]
+    target: str | None = None
+    """Name of what a classifier or regressor predicts; None for other models."""
+    labels: str | None = None
+    """Kind of the targets, a key of `TARGET_KINDS`; of a classifier it is known from the first labels on."""
 
 
 class ModelRepository:
@@ -59,7 +79,7 @@ class ModelRepository:
         # A model is loaded once, however many ask for it; names share the locks.
         self._loading = [threading.Lock() for _ in range(_N_LOCKS)]
         self._cache: RecentlyUsed[CachedModel] = RecentlyUsed(limits.models_in_memory, limits.memory_bytes // 2)
-        self._row_columns: RecentlyUsed[tuple[list[str], float]] = RecentlyUsed(_MOST_COLUMNS)
+        self._shapes: RecentlyUsed[tuple[RowShape, float]] = RecentlyUsed(_MOST_SHAPES)
         waiting = store.all_waiting()
         self._left = {e.name: len(self.columns(e.name)) for e in store.models() if e.name in waiting}
         self._waiting_values = sum(waiting[name] * width for name, width in self._left.items())
@@ -133,7 +153,7 @@ class ModelRepository:
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def put(self, name: str, X: Array, key: str | None) -> Future[int]:
+    def put(self, name: str, X: Array, key: str | None, y: list[Any] | None = None) -> Future[int]:
         """Keep rows to be learned; the future is done when they are on the disk."""
         with self._lock:
             if self._waiting_values + X.size > self.limits.waiting_values:
@@ -142,25 +162,47 @@ class ModelRepository:
                     "with a larger limit."
                 )
             self._waiting_values += X.size
-        return self.inbox.put(name, X, key)
+        return self.inbox.put(name, X, y, key)
 
     def _leave_inbox(self, n_values: int) -> None:
         with self._lock:
             self._waiting_values = max(0, self._waiting_values - n_values)
 
-    def row_columns(self, name: str) -> list[str]:
-        """Columns of a model that takes rows; for some seconds after a look into the store, from memory."""
-        columns, until = self._row_columns.get(name) or ([], 0.0)
-        if time.monotonic() < until:
-            return columns
+    def row_shape(self, name: str) -> RowShape:
+        """What rows for a model look like, if it takes any; asked of the store every few seconds."""
+        known = self.known_shape(name)
+        if known is not None:
+            return known
         self.check_takes_rows(name)
-        columns = self.columns(name)
-        self._row_columns.put(name, (columns, time.monotonic() + _COLUMNS_SECONDS))
-        return columns
+        shape = RowShape(self.columns(name), *self._target(name))
+        self._shapes.put(name, (shape, time.monotonic() + _SHAPE_SECONDS))
+        return shape
 
-    def knows_columns(self, name: str) -> bool:
-        """Whether `row_columns` answers from memory."""
-        return time.monotonic() < (self._row_columns.get(name) or ([], 0.0))[1]
+    def known_shape(self, name: str) -> RowShape | None:
+        """The same from memory only."""
+        shape, until = self._shapes.get(name) or (None, 0.0)
+        return shape if time.monotonic() < until else None
+
+    def _target(self, name: str) -> tuple[str | None, str | None]:
+        inbox = (self.store.position(name) or {}).get("inbox", {})
+        return inbox.get("target"), inbox.get("labels")
+
+    def target(self, name: str) -> str | None:
+        """Name of what a classifier or regressor that takes rows predicts."""
+        return self._target(name)[0]
+
+    def fix_labels(self, name: str, kind: str) -> Future[RowShape]:
+        """Write down of which kind the labels of a classifier are, unless that is known; later ones are the same."""
+
+        def fix() -> RowShape:
+            position = self.store.position(name) or {}
+            if "labels" not in position["inbox"]:
+                position["inbox"]["labels"] = kind
+                self.learning.session(name).commit(position=position)
+            self._shapes.pop(name)
+            return self.row_shape(name)
+
+        return self.learning.call(name, fix)
 
     def check_takes_rows(self, name: str) -> None:
         """Refuse rows for a model that another program learns from its own source."""
@@ -171,10 +213,14 @@ class ModelRepository:
                 "model of another name; it can begin with what this one knows: merge this one's file into it."
             )
 
-    def create(self, name: str, kind: str, parameters: dict[str, Any], columns: Sequence[str]) -> Future[Any]:
+    def create(
+        self, name: str, kind: str, parameters: dict[str, Any], columns: Sequence[str], target: str | None = None
+    ) -> Future[Any]:
         """Make a new model."""
         model = make_model(kind, parameters, len(columns))
-        return self.learning.call(name, lambda: self._create(name, model, list(columns)))
+        if target is not None and not has_target(model):
+            raise InputError(f"{kind} has no target; a classifier or a regressor has one. Leave out the field target.")
+        return self.learning.call(name, lambda: self._create(name, model, list(columns), target))
 
     def ensure(self, name: str, columns: Sequence[str]) -> Future[Any]:
         """Make a mixture with the usual parameters, unless another request has made a model of this name meanwhile."""
@@ -186,7 +232,7 @@ class ModelRepository:
 
         return self.learning.call(name, create_if_absent)
 
-    def _create(self, name: str, model: Any, columns: list[str]) -> None:
+    def _create(self, name: str, model: Any, columns: list[str], target: str | None = None) -> None:
         if self.store.entry(name) is not None:
             raise ConflictError(f"There is a model {name!r} already. Choose another name, or delete it first.")
         if (n_models := self.store.n_models()) >= self.limits.models:
@@ -194,7 +240,17 @@ class ModelRepository:
                 f"There are {n_models:,} models already, which is the limit. Delete one first, or start the service "
                 "with a larger --max-models."
             )
-        self.store.commit(name, model, 0, position={"inbox": {"columns": columns}})
+        inbox: dict[str, Any] = {"columns": columns}
+        if has_target(model):
+            inbox["target"] = target or "target"
+            if inbox["target"] in columns:
+                raise InputError(f"The target {inbox['target']!r} is one of the columns, too. Name them apart.")
+            classes = getattr(model, "classes_", None)
+            if not isinstance(model, ClassifyingModel):
+                inbox["labels"] = "number"
+            elif classes is not None:
+                inbox["labels"] = target_kind(classes.tolist())
+        self.store.commit(name, model, 0, position={"inbox": inbox})
 
     def merge(self, name: str, other: Any) -> Future[Any]:
         """Put what `other` knows into a model, or make a new one of it."""
@@ -223,7 +279,7 @@ class ModelRepository:
             self.check_takes_rows(name)
             waiting = self.store.waiting(name) * len(self.columns(name))
             self.learning.delete(name)
-            self._row_columns.pop(name)
+            self._shapes.pop(name)
             self.store.delete(name)
             self._leave_inbox(waiting)
             self._cache.pop(name)
@@ -242,8 +298,17 @@ def make_model(kind: str, parameters: dict[str, Any], n_columns: int) -> Any:
         if isinstance(value, int) and abs(value) > _LARGEST_PARAMETER and name != "random_state":
             raise InputError(f"{name}={value} is too large; the service takes up to {_LARGEST_PARAMETER:,}.")
     model = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()})
+    tried: tuple[Any, ...] = (np.zeros((1, n_columns)), *([np.zeros(1, dtype=int)] if has_target(model) else []))
     try:
-        model.copy().partial_fit(np.zeros((1, n_columns)))
+        model.copy().partial_fit(*tried)
     except (ValueError, TypeError) as error:
         raise InputError(f"{kind} cannot be made with these parameters and {n_columns} columns: {error}") from error
     return model
+
+
+def target_kind(targets: Sequence[Any]) -> str:
+    """The narrowest kind that all of some targets are of."""
+    for kind, types in TARGET_KINDS.items():
+        if all(type(target) in types for target in targets):
+            return kind
+    raise InputError("targets holds values of several kinds. Give text, whole numbers, true and false, or numbers.")

@@ -9,18 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from everlearn.base.columns import column_numbers
 from everlearn.errors import InputError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture
-from everlearn.reporting.queries import column_names, condition, curve, has_target, is_fitted, mixture_of
+from everlearn.reporting.queries import (
+    Detected,
+    column_names,
+    condition,
+    curve,
+    detected,
+    detector_that_follows,
+    has_target,
+    is_detector,
+    is_fitted,
+    mixture_of,
+)
 from everlearn.service import schemas
 from everlearn.service.questions import Budget
-from everlearn.service.repository import ModelRepository
+from everlearn.service.repository import TARGET_KINDS, ModelRepository, RowShape, target_kind
 from everlearn.typing import Array, CalibratedModel, ClassifyingModel
 
 # Numbers of the rows that are scored, or drawn, between two looks at the budget.
 _VALUES_AT_ONCE = 1 << 17
+_DETECTED_ROWS = 256  # the same for a detector, which explains each strange row by itself
+_KIND_NAMES = {"text": "text", "truth": "true and false", "whole": "whole numbers", "number": "numbers"}
+
+AnyRows = Sequence[Sequence[float | None]] | Sequence[Mapping[str, float | None]]
 
 
 def plain(values: ArrayLike) -> Any:
@@ -38,32 +52,98 @@ def finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def arranged(rows: Sequence[Sequence[float | None]], columns: Sequence[str] | None, own: Sequence[str]) -> Array:
+def arranged(rows: AnyRows, columns: Sequence[str] | None, own: Sequence[str], *, some: bool = False) -> Array:
     """Rows as an array in the order of the model's columns; null becomes NaN.
 
     Parameters
     ----------
-    rows : lists of numbers and None
+    rows : lists of numbers and None, or dictionaries of them
         What a request holds.
     columns : names, optional
-        Their order.
+        The order of lists.
     own : names
         The columns of the model.
+    some : bool
+        Whether `columns` may leave out some of the model's columns, which are not known then.
     """
+    if rows and isinstance(rows[0], Mapping):
+        return _from_records(rows, columns, own)  # type: ignore[arg-type]
     names = list(own if columns is None else columns)
     if columns is not None:
-        check_columns(names, own)
+        check_columns(names, own, some=some)
     for i, row in enumerate(rows):
         if len(row) != len(names):
             raise InputError(f"rows[{i}] has {len(row)} values; there are {len(names)} columns: {_some(names)}.")
-    X = np.array(rows, dtype=np.float64)
-    return X if names == list(own) else np.ascontiguousarray(X[:, [names.index(name) for name in own]])
+    if names == list(own):
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(own))
+    X = np.full((len(rows), len(own)), np.nan)
+    X[:, [own.index(name) for name in names]] = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    return X
 
 
-def check_columns(names: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse columns that are not those of the model."""
+def _from_records(
+    rows: Sequence[Mapping[str, float | None]], columns: Sequence[str] | None, own: Sequence[str]
+) -> Array:
+    if columns is not None:
+        raise InputError("columns gives the order of rows that are lists; these are objects. Leave it out.")
+    places = {name: j for j, name in enumerate(own)}
+    X = np.full((len(rows), len(own)), np.nan)
+    for i, row in enumerate(rows):
+        for name, value in row.items():
+            if name not in places:
+                raise InputError(
+                    f"rows[{i}] has {name[:80]!r}, and the model no column of that name. It has: {_some(own)}."
+                )
+            X[i, places[name]] = np.nan if value is None else value
+    return X
+
+
+def columns_of(rows: AnyRows, columns: Sequence[str] | None) -> list[str]:
+    """Columns of a new model that begins with these rows."""
+    if rows and isinstance(rows[0], Mapping):
+        names = list(dict.fromkeys(str(name) for row in rows for name in row))
+        if not names:
+            raise InputError('rows names no column. Give objects such as {"rpm": 900, "torque": 21.5}.')
+        return names
+    return list(columns) if columns else [f"x{j}" for j in range(len(rows[0]))]
+
+
+def check_targets(targets: Sequence[Any] | None, n_rows: int, shape: RowShape) -> str | None:
+    """The kind of the targets that come with rows; an error if there should be none, others, or more.
+
+    Returns
+    -------
+    str or None
+        None for a model without a target.
+    """
+    if shape.target is None:
+        if targets is not None:
+            raise InputError("The model has no target; only a classifier or a regressor has. Leave out targets.")
+        return None
+    if targets is None:
+        raise InputError(f"The model predicts {shape.target!r}: give its value for each row in the field targets.")
+    if len(targets) != n_rows:
+        raise InputError(f"There are {len(targets):,} targets and {n_rows:,} rows; give one for each row.")
+    kind = target_kind(targets)
+    if shape.labels is None and kind == "number":
+        raise InputError(f"Labels of a classifier are text, whole numbers, or true and false; got {_odd(targets)}.")
+    if shape.labels is not None and any(type(target) not in TARGET_KINDS[shape.labels] for target in targets):
+        wanted = _KIND_NAMES[shape.labels]
+        raise InputError(
+            f"The targets of this model are {wanted}; got {_KIND_NAMES[kind]}, such as {targets[0]!r:.80}."
+        )
+    return kind
+
+
+def _odd(targets: Sequence[Any]) -> Any:
+    return next(target for target in targets if isinstance(target, float))
+
+
+def check_columns(names: Sequence[str], own: Sequence[str], *, some: bool = False) -> None:
+    """Refuse columns that are not those of the model; `some` of them may do."""
     check_distinct(names)
-    unknown, absent = [n for n in names if n not in set(own)], [n for n in own if n not in set(names)]
+    unknown = [n for n in names if n not in set(own)]
+    absent = [] if some else [n for n in own if n not in set(names)]
     if unknown or absent:
         parts = ([f"unknown: {_some(unknown)}"] if unknown else []) + ([f"missing: {_some(absent)}"] if absent else [])
         raise InputError(
@@ -79,10 +159,12 @@ def check_distinct(names: Sequence[str]) -> None:
         raise InputError(f"columns names {twice!r} twice.")
 
 
-def scores(budget: Budget, model: Any, X: Array) -> schemas.Scores:
-    """Log-densities of rows, and p-values where the model gives them."""
+def scores(budget: Budget, model: Any, X: Array, alarm: float | None) -> schemas.Scores:
+    """Log-densities of rows, and p-values where the model gives them; of a detector, also which column is to blame."""
     if has_target(model):
         raise InputError(f"{type(model).__name__} scores no rows; ask for its prediction with /predict.")
+    if is_detector(model):
+        return _detected(budget, model, X, alarm)
     budget.check_size(2 * len(X))
     density, p_value = np.empty(len(X)), np.empty(len(X)) if isinstance(model, CalibratedModel) else None
     for part in _parts(budget, len(X), X.shape[1]):
@@ -90,6 +172,18 @@ def scores(budget: Budget, model: Any, X: Array) -> schemas.Scores:
         if p_value is not None:
             p_value[part] = model.p_value(X[part])
     return schemas.Scores(log_density=plain(density), p_value=None if p_value is None else plain(p_value))
+
+
+def _detected(budget: Budget, model: Any, X: Array, alarm: float | None) -> schemas.Scores:
+    """What a detector says of rows that follow those it has learned; it learns none of them."""
+    budget.check_size(6 * len(X))
+    follower = detector_that_follows(model, alarm)
+    found: dict[str, list[Any]] = {field: [] for field in Detected._fields}
+    for start in range(0, len(X), _DETECTED_ROWS):
+        budget.check()
+        for field, values in detected(follower, X[start : start + _DETECTED_ROWS])._asdict().items():
+            found[field] += [name or None for name in values] if field == "column" else plain(values)
+    return schemas.Scores(**found)
 
 
 def _parts(budget: Budget, n_rows: int, n_columns: int) -> Iterator[slice]:
@@ -103,25 +197,27 @@ def _parts(budget: Budget, n_rows: int, n_columns: int) -> Iterator[slice]:
 def predictions(
     budget: Budget,
     model: Any,
-    given: Sequence[Mapping[str, float | None]],
+    X: Array,
     target: Sequence[str] | None,
     coverage: float,
+    own_target: str | None,
 ) -> schemas.Predictions | schemas.Classes:
-    """What is to be expected of columns, or of the target of a model that has one, for each set of known values."""
+    """What is to be expected of columns, or of the target of a model that has one, for each row of known values."""
     if has_target(model):
         if target is not None:
             raise InputError(f"{type(model).__name__} predicts its own target; leave out the field target.")
-        X = _rows(model, given)
-        return _classes(budget, model, X) if isinstance(model, ClassifyingModel) else _targets(model, X, coverage)
+        if isinstance(model, ClassifyingModel):
+            return _classes(budget, model, X)
+        return _targets(model, X, coverage, own_target or "target")
     if target is None:
         raise InputError(f"target must name the columns to predict; there are: {_some(column_names(model))}.")
-    budget.check_size(4 * len(given) * len(target))
+    budget.check_size(4 * len(X) * len(target))
     found: dict[str, list[Any]] = {"mean": [], "std": [], "low": [], "high": []}
     # Conditioning costs O(K D^3) for each set of known values: one that comes again is not computed again.
     answers: dict[tuple[tuple[str, float], ...], tuple[Any, ...]] = {}
-    for values in given:
+    for row in X:
         budget.check()
-        fixed = known(model, values)
+        fixed = known(model, row)
         key = tuple(sorted(fixed.items()))
         if key not in answers:
             answer = condition(model, fixed, target)
@@ -130,12 +226,6 @@ def predictions(
         for name, number in zip(found, answers[key], strict=True):
             found[name].append(number)
     return schemas.Predictions(columns=list(target), **found)
-
-
-def _rows(model: Any, given: Sequence[Mapping[str, float | None]]) -> Array:
-    """Known values as rows, with NaN for what is not known."""
-    names = column_names(model)
-    return np.array([[fixed.get(name, math.nan) for name in names] for fixed in (known(model, g) for g in given)])
 
 
 def _classes(budget: Budget, model: Any, X: Array) -> schemas.Classes:
@@ -149,28 +239,29 @@ def _classes(budget: Budget, model: Any, X: Array) -> schemas.Classes:
     return schemas.Classes(classes=classes, label=labels, probability=plain(probability))
 
 
-def _targets(model: Any, X: Array, coverage: float) -> schemas.Predictions:
+def _targets(model: Any, X: Array, coverage: float, name: str) -> schemas.Predictions:
     """Mean, standard deviation and interval of a regressor's targets."""
     mean, std = model.predict(X, return_std=True)
     numbers = dict(zip(("mean", "std", "low", "high"), (mean, std, *model.predict_interval(X, coverage)), strict=True))
     n_targets = 1 if mean.ndim == 1 else mean.shape[1]
-    columns = ["target"] if n_targets == 1 else [f"target{j}" for j in range(n_targets)]
+    columns = [name] if n_targets == 1 else [f"{name}{j}" for j in range(n_targets)]
     return schemas.Predictions(columns=columns, **{k: plain(v.reshape(len(X), -1)) for k, v in numbers.items()})
 
 
-def density(model: Any, given: Mapping[str, float | None], target: str, coverage: float) -> schemas.Density:
+def density(model: Any, body: schemas.Question) -> schemas.Density:
     """The distribution of one column."""
-    found = curve(model, known(model, given), target, coverage=coverage)
+    target, coverage = body.target, body.coverage
+    found = curve(model, known_values(model, body), target, coverage=coverage)
     numbers = {key: finite(getattr(found, key)) for key in ("mean", "std", "low", "high")}
     return schemas.Density(column=target, x=plain(found.x), density=plain(found.density), coverage=coverage, **numbers)
 
 
-def draws(budget: Budget, model: Any, n_rows: int, given: Mapping[str, float | None]) -> schemas.Drawn:
+def draws(budget: Budget, model: Any, body: schemas.Draw) -> schemas.Drawn:
     """Rows drawn from the model, those columns fixed that are given."""
-    names, fixed = column_names(model), known(model, given)
+    n_rows, names, fixed = body.n_rows, column_names(model), known_values(model, body)
     free = [name for name in names if name not in fixed]
     if fixed and not free:
-        raise InputError("given fixes every column; leave out at least one.")
+        raise InputError("rows fixes every column; leave out at least one.")
     budget.check_size(n_rows * len(names))
     X = np.empty((n_rows, len(names)))
     answer = condition(model, fixed, free)
@@ -207,6 +298,7 @@ def summary(repository: ModelRepository, name: str) -> schemas.Summary:
         "changes": totals.get("change", 0),
         "bad_rows": totals.get("bad rows", 0),
         "trouble": None if trouble is None else f"It is not learned at the moment: {_public(trouble, repository)}",
+        "target": (position or {}).get("inbox", {}).get("target"),
         "columns": _columns(repository.columns(name), mixture),
     }
     return schemas.Summary.model_validate(found)
@@ -225,12 +317,15 @@ def _columns(names: Sequence[str], mixture: Mixture | None) -> list[dict[str, An
     return [{"name": n, "mean": finite(m), "std": finite(s)} for n, m, s in zip(names, mean, std, strict=True)]
 
 
-def known(model: Any, given: Mapping[str, float | None]) -> dict[str, float]:
-    """The values that are known; the names of the others must be right, too."""
-    names = column_names(model)
-    if given:
-        column_numbers(list(given), names, len(names), "given")
-    return {name: value for name, value in given.items() if value is not None}
+def known(model: Any, row: Array) -> dict[str, float]:
+    """The values of a row that are known, by column."""
+    return {name: float(value) for name, value in zip(column_names(model), row, strict=True) if value == value}
+
+
+def known_values(model: Any, body: schemas.Known) -> dict[str, float]:
+    """What a question knows: the values of its one row, or nothing."""
+    X = arranged(body.rows, body.columns, column_names(model), some=True)
+    return known(model, X[0]) if len(X) else {}
 
 
 def _some(names: Sequence[str], most: int = 12) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -12,7 +12,12 @@ Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Column = Annotated[str, Field(min_length=1, max_length=200, strict=True)]
 Columns = Annotated[list[Column], Field(fail_fast=True, min_length=1)]
 Row = Annotated[list[Finite | None], Field(fail_fast=True, min_length=1)]
-Given = Annotated[dict[str, Finite | None], Field(description="Known values by column; null is not known.")]
+Record = dict[Column, Finite | None]
+Whole = Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+Target: TypeAlias = StrictBool | Whole | Finite | Annotated[str, Field(strict=True, min_length=1, max_length=200)]
+
+LISTS, RECORDS = " lists", " records"
+"""Marks of the two shapes of rows, which pydantic puts into the places of errors; no column begins so in a message."""
 Coverage = Annotated[float, Field(gt=0.0, lt=1.0, strict=True)]
 
 _COLUMNS = ["rpm", "torque", "temperature"]
@@ -25,13 +30,68 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Rows(Body):
-    """Rows of numbers. `columns` says their order; without it they are in the order of the model."""
+def _shape_of(rows: Any) -> str:
+    """The shape of all rows is that of the first."""
+    return RECORDS if isinstance(rows, list) and rows and isinstance(rows[0], dict) else LISTS
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"columns": _COLUMNS, "rows": _ROWS}]})
+
+_SHAPES = Field(
+    description="Rows as lists of numbers, in the order of `columns` or else of the model's columns; or as objects "
+    "with a number for each column. null, and a column that an object does not have, is a value that is not known."
+)
+SomeRows = Annotated[
+    Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag(LISTS)]
+    | Annotated[list[Record], Field(fail_fast=True, min_length=1), Tag(RECORDS)],
+    Discriminator(_shape_of),
+    _SHAPES,
+]
+OneRow = Annotated[
+    Annotated[list[Row], Field(fail_fast=True, max_length=1), Tag(LISTS)]
+    | Annotated[list[Record], Field(fail_fast=True, min_length=1, max_length=1), Tag(RECORDS)],
+    Discriminator(_shape_of),
+    _SHAPES,
+]
+
+
+class Rows(Body):
+    """Rows of numbers, as every request that has rows gives them."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"columns": _COLUMNS, "rows": _ROWS},
+                {"rows": [{"rpm": 900, "torque": 21.5, "temperature": 48.2}, {"rpm": 905, "temperature": 48.3}]},
+            ]
+        },
+    )
 
     columns: Columns | None = None
-    rows: Annotated[list[Row], Field(fail_fast=True, min_length=1)]
+    rows: SomeRows
+
+
+class TaughtRows(Rows):
+    """Rows to be learned; for a classifier or regressor with the label or number that belongs to each."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"columns": _COLUMNS, "rows": _ROWS},
+                {"columns": _COLUMNS, "rows": _ROWS, "targets": ["good", "worn"]},
+            ]
+        },
+    )
+
+    targets: Annotated[list[Target], Field(fail_fast=True, min_length=1)] | None = None
+
+
+class ScoredRows(Rows):
+    """Rows to be scored, in their order."""
+
+    alarm: Annotated[float, Field(gt=0.0, lt=1.0, strict=True)] | None = Field(
+        None, description="p-value below which a detector names the column to blame; its own rate by default."
+    )
 
 
 class NewModel(Body):
@@ -41,50 +101,69 @@ class NewModel(Body):
         extra="forbid",
         json_schema_extra={
             "examples": [
-                {"kind": "IncrementalGaussianMixture", "parameters": {"forgetting": "adaptive"}, "columns": _COLUMNS}
+                {"kind": "IncrementalGaussianMixture", "parameters": {"forgetting": "adaptive"}, "columns": _COLUMNS},
+                {"kind": "IncrementalGaussianMixtureClassifier", "columns": _COLUMNS, "target": "state"},
             ]
         },
     )
 
-    kind: Literal["IncrementalGaussianMixture", "OnlinePPCA", "VariationalPPCA"] = "IncrementalGaussianMixture"
+    kind: Literal[
+        "IncrementalGaussianMixture",
+        "IncrementalGaussianMixtureClassifier",
+        "IncrementalGaussianMixtureRegressor",
+        "AnomalyDetector",
+        "OnlinePPCA",
+        "VariationalPPCA",
+    ] = "IncrementalGaussianMixture"
     parameters: Annotated[dict[str, Any], Field(max_length=40)] = {}
     columns: Columns
+    target: Column | None = Field(None, description="Name of what a classifier or regressor predicts.")
 
 
-class Prediction(Body):
-    """Columns to predict for each of several sets of known values; no `target` for a classifier or regressor."""
+class Prediction(Rows):
+    """Columns to predict from what is known of each row; no `target` for a classifier or regressor.
+
+    `columns` may name some of the model's columns only.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [{"given": [{"rpm": 900}, {"rpm": 1500, "torque": 40}], "target": ["temperature"]}]
+            "examples": [
+                {"rows": [{"rpm": 900}, {"rpm": 1500, "torque": 40}], "target": ["temperature"]},
+                {"columns": ["rpm", "torque"], "rows": [[900, None], [1500, 40]], "target": ["temperature"]},
+            ]
         },
     )
 
-    given: Annotated[list[Given], Field(fail_fast=True, min_length=1)]
     target: Columns | None = None
     coverage: Coverage = 0.9
 
 
-class Question(Body):
+class Known(Body):
+    """One row at most, with what is known."""
+
+    columns: Columns | None = None
+    rows: OneRow = []
+
+
+class Question(Known):
     """One column to ask for, once others are known."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"given": {"rpm": 900}, "target": "torque", "coverage": 0.9}]}
+        extra="forbid", json_schema_extra={"examples": [{"rows": [{"rpm": 900}], "target": "torque", "coverage": 0.9}]}
     )
 
-    given: Given = {}
     target: Column
     coverage: Coverage = 0.9
 
 
-class Draw(Body):
-    """Rows to be drawn from the model."""
+class Draw(Known):
+    """Rows to be drawn from the model, with the known values of the row that is given."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"n_rows": 3, "given": {"rpm": 900}}]})
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"n_rows": 3, "rows": [{"rpm": 900}]}]})
 
     n_rows: Annotated[int, Field(ge=1, strict=True)] = 1
-    given: Given = {}
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -105,14 +184,24 @@ class Accepted(BaseModel):
 
 
 class Scores(BaseModel):
-    """Log-density of each row, and its p-value, small for a novelty, where the model has one."""
+    """Log-density of each row, and its p-value, small for a novelty, where the model has one.
 
-    log_density: list[float | None]
-    p_value: list[float | None] | None
+    An anomaly detector gives a `score`, the logarithm of its p-value, in place of the density, and for rows below
+    `alarm` the column to blame, its value, and the interval in which it was expected. The density of a row under a
+    classifier or regressor is that of its target.
+    """
+
+    log_density: list[float | None] | None = None
+    p_value: list[float | None] | None = None
+    score: list[float | None] | None = None
+    column: list[str | None] | None = None
+    value: list[float | None] | None = None
+    low: list[float | None] | None = None
+    high: list[float | None] | None = None
 
 
 class Predictions(BaseModel):
-    """Mean, standard deviation and central interval of each target column, one row for each set of known values."""
+    """Mean, standard deviation and central interval of each target column, one row for each row of the request."""
 
     columns: list[str]
     mean: list[list[float | None]]
@@ -122,7 +211,7 @@ class Predictions(BaseModel):
 
 
 class Classes(BaseModel):
-    """The most probable class for each set of known values, and the probability of each of the `classes`."""
+    """The most probable class for each row, and the probability of each of the `classes`."""
 
     classes: list[bool | int | float | str]
     label: list[bool | int | float | str]
@@ -176,6 +265,7 @@ class Summary(BaseModel):
     changes: int
     bad_rows: int
     trouble: str | None
+    target: str | None
     columns: list[ColumnSummary]
 
 

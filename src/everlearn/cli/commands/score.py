@@ -66,34 +66,16 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
     return n_alarms
 
 
-def is_detector(model: Any) -> bool:
-    """Whether this is an anomaly detector, which scores rows in their order."""
-    return hasattr(model, "explain") and hasattr(model, "prequential")
-
-
 def ready_to_score(model: Any, alarm: float | None) -> Any:
     """The model; of a detector a copy that follows the rows and learns none of them."""
-    if not is_detector(model):
-        return model
-    return model.copy().set_params(learning="never", false_alarm_rate=alarm or model.false_alarm_rate)
+    from everlearn.reporting.queries import detector_that_follows, is_detector
 
-
-def detected(model: Any, X: Any) -> Sequence[Any]:
-    """Score, p-value, and of strange rows the column to blame with its value and the interval expected for it."""
-    from everlearn.reporting.queries import column_names
-
-    scores, columns = model.prequential(X, return_columns=True)
-    names, value, low, high = np.full(len(X), "", object), *np.full((3, len(X)), np.nan)
-    for i in np.flatnonzero(columns >= 0):
-        told, j = model.explain(X[i : i + 1]), columns[i]
-        names[i], value[i] = column_names(model)[j], X[i, j]
-        low[i], high[i] = told.low[0, j], told.high[0, j]
-    return scores, np.exp(scores), names, value, low, high
+    return detector_that_follows(model, alarm) if is_detector(model) else model
 
 
 def fields(model: Any) -> list[str]:
     """Names of what is said of each row."""
-    from everlearn.reporting.queries import has_target
+    from everlearn.reporting.queries import has_target, is_detector
 
     if is_detector(model):
         return ["row", "score", "p_value", "column", "value", "low", "high"]
@@ -104,6 +86,8 @@ def fields(model: Any) -> list[str]:
 
 def answers_to(model: Any, X: Any) -> Sequence[Any]:
     """The fields after the number of the row."""
+    from everlearn.reporting.queries import detected, is_detector
+
     kind = fields(model)
     if is_detector(model):
         return detected(model, np.asarray(X, dtype=np.float64))

@@ -294,7 +294,7 @@
     const [name, target, number_] = [state.name, by("target").value, ++state.answers];
     if (!name || !target) return;
     try {
-      const figure = await post(of(name, "/pictures/density"), { given: given(), target });
+      const figure = await post(of(name, "/pictures/density"), { rows: [given()], target });
       if (number_ !== state.answers || name !== state.name) return;
       by("answer").textContent = figure.layout.meta.alt;
       await pictures.draw(by("density"), figure);

@@ -107,6 +107,8 @@ class InboxBatch(NamedTuple):
 
     id: int
     X: NDArray[np.float64]
+    y: list[Any] | None = None
+    """Targets of the rows, as JSON has them; None for a model without a target."""
 
 
 def now() -> float:

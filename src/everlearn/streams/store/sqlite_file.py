@@ -15,7 +15,7 @@ from typing import Any
 from everlearn.errors import StateFileError
 
 APPLICATION_ID = 0x45564C4E  # "EVLN"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 BUSY_SECONDS = 30.0
 _LEAST_ROOM = 1 << 16
 
@@ -47,9 +47,12 @@ CREATE TABLE inbox (
     data BLOB NOT NULL
 );
 CREATE INDEX inbox_of_model ON inbox (name, id);
+CREATE TABLE inbox_target (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
 CREATE TABLE inbox_key (name TEXT, key TEXT, id INTEGER NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE INDEX inbox_key_by_age ON inbox_key (name, id);
 """
+# What each version added to the one before it.
+_UPGRADES = {2: "CREATE TABLE IF NOT EXISTS inbox_target (id INTEGER PRIMARY KEY, data TEXT NOT NULL)"}
 # SQLITE_ERROR is "no such table or column": the schema was edited.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 _ERRNO = {
@@ -185,6 +188,11 @@ class StateFile:
                 f"{self.path} has the state format {version} of a newer everlearn; this one reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
             )
+        for new in range(version + 1, FORMAT_VERSION + 1):
+            # A file that cannot be written is read as it is: readers need nothing of what is new.
+            with contextlib.suppress(sqlite3.OperationalError):
+                connection.execute(_UPGRADES[new])
+                connection.execute(f"PRAGMA user_version = {new}")
         # Reads every page once, without comparing indices: enough to find torn and overwritten pages.
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":

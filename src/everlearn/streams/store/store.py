@@ -44,6 +44,8 @@ _ENTRY = (
     "SELECT m.name, m.version, m.kind, m.n_rows, m.columns, length(f.data), m.updated FROM model m JOIN model_file f "
     "ON f.name = m.name"
 )
+_DROP_TARGETS = "DELETE FROM inbox_target WHERE id IN (SELECT id FROM inbox WHERE name = ? AND id <= ?)"
+_LAST_ID = (1 << 63) - 1
 _INTERVAL_FIELDS = ", ".join(Interval._fields)
 _REAL = int | float | None
 _INTERVAL_KINDS = (int, int, _REAL, _REAL, _REAL, _REAL, _REAL, _REAL, int, int, int, _REAL)
@@ -154,6 +156,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Forget a model and all that belongs to it, its inbox included."""
         with self._file.transaction() as connection:
+            connection.execute(_DROP_TARGETS, (name, _LAST_ID))
             for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "inbox_key", "total"):
                 connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
 
@@ -218,6 +221,7 @@ class Store:
             _add_bad_rows(connection, name, bad_rows)
             _count(connection, name, totals_of(events, intervals, bad_rows, more or {}))
             if taken is not None:
+                connection.execute(_DROP_TARGETS, (name, taken))
                 connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
         return new
 
@@ -311,7 +315,13 @@ class Store:
 
     # -- inbox ------------------------------------------------------------------------------------
 
-    def put(self, batches: Sequence[tuple[str, ArrayLike]], *, keys: Sequence[str | None] | None = None) -> list[int]:
+    def put(
+        self,
+        batches: Sequence[tuple[str, ArrayLike]],
+        *,
+        keys: Sequence[str | None] | None = None,
+        targets: Sequence[Sequence[Any] | None] | None = None,
+    ) -> list[int]:
         """Keep rows to be learned, durably when this returns; one flush of the disk for all of them.
 
         Parameters
@@ -321,6 +331,8 @@ class Store:
         keys : sequence of str or None, optional
             A sender's own name for each batch. A batch whose key is among the latest 100,000 of its model was kept
             before, and is not kept again.
+        targets : sequence of sequence or None, optional
+            Targets of the rows of each batch, as JSON values, for a model that has one.
 
         Returns
         -------
@@ -328,10 +340,11 @@ class Store:
             An id for each batch; later batches have larger ids, one that was kept before has its old one.
         """
         rows = [(_check_name(name), *_packed(X)) for name, X in batches]
+        nothing = [None] * len(rows)
+        texts = [None if y is None else json.dumps(list(y), allow_nan=False) for y in targets or nothing]
         with self._file.transaction() as connection:
             return [
-                _put(connection, row, key)
-                for row, key in zip(rows, [None] * len(rows) if keys is None else keys, strict=True)
+                _put(connection, row, key, text) for row, key, text in zip(rows, keys or nothing, texts, strict=True)
             ]
 
     def take(self, name: str, *, limit_rows: int = 4096) -> list[InboxBatch]:
@@ -345,18 +358,22 @@ class Store:
         last, n = 0, 0
         while n < limit_rows:
             rows = self._file.query(
-                "SELECT id, n_rows, n_columns, data FROM inbox WHERE name = ? AND id > ? ORDER BY id LIMIT 64",
+                "SELECT id, n_rows, n_columns, inbox.data, t.data FROM inbox LEFT JOIN inbox_target t USING (id) "
+                "WHERE name = ? AND id > ? ORDER BY id LIMIT 64",
                 name,
                 last,
             )
             for row in rows:
-                last, n_rows, n_columns, data = self._file.expect(row, int, int, int, bytes)
-                if min(n_rows, n_columns) < 1 or 8 * n_rows * n_columns != len(data):
+                last, n_rows, n_columns, data, targets = self._file.expect(row, int, int, int, bytes, str | None)
+                y = None if targets is None else self._file.plain(targets, list)
+                self._file.expect(y or (), *[str | int | float] * len(y or ()))
+                wrong = min(n_rows, n_columns) < 1 or 8 * n_rows * n_columns != len(data)
+                if wrong or (y is not None and len(y) != n_rows):
                     raise StateFileError(
                         f"{self.path} is damaged: a batch of the inbox of {name!r} says {n_rows} rows of {n_columns} "
                         f"columns, but has {len(data)} bytes. Delete the model, or restore the file from a copy."
                     )
-                yield InboxBatch(last, np.frombuffer(data).reshape(n_rows, n_columns).copy())
+                yield InboxBatch(last, np.frombuffer(data).reshape(n_rows, n_columns).copy(), y)
                 n += n_rows
                 if n >= limit_rows:
                     return
@@ -400,13 +417,15 @@ def _packed(X: ArrayLike) -> tuple[int, int, bytes]:
     return rows.shape[0], rows.shape[1], rows.tobytes()
 
 
-def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: str | None) -> int:
+def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: str | None, targets: str | None) -> int:
     name = row[0]
     known = connection.execute("SELECT id FROM inbox_key WHERE name = ? AND key = ?", (name, key)).fetchone()
     if known:
         return int(known[0])
     sql = "INSERT INTO inbox (name, n_rows, n_columns, data) VALUES (?, ?, ?, ?)"
     number = int(connection.execute(sql, row).lastrowid or 0)
+    if targets is not None:
+        connection.execute("INSERT INTO inbox_target VALUES (?, ?)", (number, targets))
     if key is not None:
         connection.execute("INSERT INTO inbox_key VALUES (?, ?, ?)", (name, key, number))
         _trim(connection, "inbox_key", name, number, MAX_KEYS)
