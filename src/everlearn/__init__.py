@@ -10,6 +10,7 @@ from everlearn.version import __version__
 if TYPE_CHECKING:
     from everlearn.anomaly.estimator import AnomalyDetector as AnomalyDetector
     from everlearn.base.merge import merge as merge
+    from everlearn.client import Client as Client
     from everlearn.figmn.classifier import FIGMNClassifier as FIGMNClassifier
     from everlearn.figmn.estimator import FIGMN as FIGMN
     from everlearn.mixture.classifier import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "AnomalyDetector": "everlearn.anomaly.estimator",
+    "Client": "everlearn.client",
     "FIGMN": "everlearn.figmn.estimator",
     "FIGMNClassifier": "everlearn.figmn.classifier",
     "Every": "everlearn.ppca.keep",

@@ -34,6 +34,25 @@ class ClusterError(EverlearnError, RuntimeError):
     """A cluster that does not answer, has no workers, or loses too many of them; nothing was learned."""
 
 
+class ServiceError(EverlearnError, RuntimeError):
+    """A service that refuses what a client asks, or cannot be reached.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong and what to do, in the words of the service.
+    status : int, optional
+        The HTTP status of the refusal; None if there was no answer.
+    request_id : str, optional
+        The id of the request, by which the log of the service has it.
+    """
+
+    def __init__(self, reason: str, status: int | None = None, request_id: str | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.request_id = request_id
+
+
 class MissingExtraError(EverlearnError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

@@ -135,6 +135,21 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
     assert [e for e in errors if "style-src-elem" not in e] == []  # plotly.js brings styles for maps, which stay out
 
 
+def test_the_description_works_offline(browser, service):
+    browser.get(f"{service.url}/docs")
+    until(browser, lambda b: b.find_element(By.TAG_NAME, "body").get_attribute("data-ready") == "true")
+    operations = browser.find_elements(By.CSS_SELECTOR, "#operations details")
+    assert len(operations) > 15
+    chosen = next(o for o in operations if "/models/{name}/condition" in o.text)
+    chosen.find_element(By.TAG_NAME, "summary").click()
+    body = chosen.find_element(By.TAG_NAME, "textarea")
+    assert json.loads(body.get_attribute("value"))["target"] == "torque"
+    until(browser, lambda b: "curl -X POST" in chosen.text)
+    next(each for each in chosen.find_elements(By.TAG_NAME, "button") if each.text == "Send").click()
+    until(browser, lambda b: "200" in chosen.find_elements(By.TAG_NAME, "pre")[-1].text)
+    assert list(outside_requests(browser, service.url)) == []
+
+
 def answers_like_the_api(browser, client):
     Select(browser.find_element(By.ID, "target")).select_by_value("torque")
     rpm = browser.find_element(By.CSS_SELECTOR, "#known input[data-column=rpm]")

@@ -88,7 +88,7 @@ def test_names_are_names(client, name):
 
 
 @pytest.mark.parametrize(
-    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/page.js/", "/static/", "/.env", "/docs"]
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/page.js/", "/static/", "/.env", "/redoc"]
 )
 def test_no_other_files(client, path):
     assert client.get(path).status_code in (404, 405, 422)

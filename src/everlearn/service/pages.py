@@ -41,6 +41,9 @@ _FILES = {
     "page.js": ("text/javascript; charset=utf-8", lambda: _own("page.js")),
     "machine.css": ("text/css; charset=utf-8", lambda: _own("machine.css")),
     "machine.js": ("text/javascript; charset=utf-8", lambda: _own("machine.js")),
+    "docs.html": ("text/html; charset=utf-8", lambda: _own("docs.html")),
+    "docs.css": ("text/css; charset=utf-8", lambda: _own("docs.css")),
+    "docs.js": ("text/javascript; charset=utf-8", lambda: _own("docs.js")),
     "theme.css": ("text/css; charset=utf-8", lambda: asset("theme.css").encode()),
     "pictures.js": ("text/javascript; charset=utf-8", lambda: asset("pictures.js").encode()),
     "plotly.js": ("text/javascript; charset=utf-8", plotly_js),
@@ -60,6 +63,12 @@ def file(name: str) -> File:
 def index(request: Request) -> Response:
     """Show the live page."""
     return _sent("index.html", request)
+
+
+@router.get("/docs")
+def docs(request: Request) -> Response:
+    """Show what the service answers, with forms to try it; it needs no network."""
+    return _sent("docs.html", request)
 
 
 @router.get("/favicon.svg")
