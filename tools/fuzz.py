@@ -1,6 +1,6 @@
 """Attack everything that takes bytes from strangers with inputs that nobody would send, guided by coverage.
 
-    python tools/fuzz.py [--seconds 60] [--targets model state csv jsonl http] [--workers 2] [--seed 0]
+    python tools/fuzz.py [--seconds 60] [--targets model state csv ...] [--jobs 2] [--seed 0]
     python tools/fuzz.py --replay FILE ...      attack with the inputs in these files, in tests/withstand/corpus say
 
 A mutation is kept in the corpus if it reaches a line of everlearn that no input before it has reached. A finding is an
@@ -35,12 +35,12 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 FINDINGS = ROOT / "build" / "fuzz"
 CORPUS = ROOT / "tests" / "withstand" / "corpus"
-TARGETS = ("model", "state", "csv", "jsonl", "http")
+TARGETS = ("model", "state", "csv", "jsonl", "message", "http")
 SOURCE = str(ROOT / "src" / "everlearn")
 MOST_SECONDS, MOST_GROWTH = 5.0, 256 << 20
 LONGEST = 1 << 17  # bytes of an input
 _SLICE_SECONDS = 4.0  # for which a worker stays with one target
-_TRACED_SHARE = 0.05  # of the inputs, where tracing costs time
+_TRACED_SHARE, _LATER_SHARE = 0.05, 0.01  # of the inputs, where tracing costs time; fewer when little is new
 _INTERESTING = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff" * 4, b"\0\0\0\x80", b"9" * 20, b"-1", b"0", b"\n", b'"')
 
 
@@ -64,6 +64,7 @@ class Coverage:
     def __init__(self, rng: random.Random) -> None:
         self.lines: set[tuple[CodeType, int]] = set()
         self._fresh = False
+        self._offered = 0  # inputs that could be traced
         self._rng = rng
         self._monitoring = getattr(sys, "monitoring", None)
         if self._monitoring is not None:
@@ -76,8 +77,10 @@ class Coverage:
     def begin(self) -> None:
         """Watch, or do not: before Python 3.12 every line that is watched costs a call."""
         self._fresh = False
-        if self._monitoring is None and self._rng.random() < _TRACED_SHARE:
-            sys.settrace(self._trace)
+        if self._monitoring is None:
+            self._offered, share = self._offered + 1, _TRACED_SHARE if self._offered < 20_000 else _LATER_SHARE
+            if self._rng.random() < share:
+                sys.settrace(self._trace)
 
     def end(self) -> bool:
         """Whether the input has reached a line for the first time."""
@@ -162,19 +165,18 @@ class Attacker:
         seed = bool(self._fresh)
         data = self._fresh.pop(0) if seed else mutated(self.target, self.corpus, self._rng)
         self._remember(data)
-        peak, started = _peak(), time.process_time()
+        before = _usage()
         assert self.coverage is not None
         self.coverage.begin()
-        signal.setitimer(signal.ITIMER_REAL, 60.0)
+        signal.setitimer(signal.ITIMER_REAL, 60.0)  # begun anew by the next input
         try:
             self.counts[self.target.attack(data)] += 1
         except Exception as error:
             self._found(error, data)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
             if self.coverage.end() and not seed:
                 self.corpus.append(data)
-        seconds, growth = time.process_time() - started, _peak() - peak
+        growth, seconds = (now - then for now, then in zip(_usage(), before, strict=True))
         self.slowest = max(self.slowest, seconds)
         self.counts["inputs"] += 1
         if seconds > MOST_SECONDS:
@@ -208,8 +210,10 @@ def write_finding(name: str, mark: str, data: bytes, text: str) -> None:
     print(f"finding: {folder / mark}\n{text.splitlines()[-1][:300]}", file=sys.stderr, flush=True)
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def _usage() -> tuple[int, float]:
+    """Most bytes of memory so far, and seconds of the processor."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024), used.ru_utime + used.ru_stime
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
@@ -239,6 +243,7 @@ def work(names: list[str], seconds: float, seed: int, folder: str, number: int) 
                 stop = min(end, time.monotonic() + _SLICE_SECONDS)
                 while time.monotonic() < stop:
                     attacker.attack()
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
                 lines[attacker.name] += len(coverage.lines) - before
                 _write_tallies(Path(folder) / f"tally-{number}.json", attackers, lines)
 
@@ -337,7 +342,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Attack the readers of everlearn with mutated inputs.")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replay", nargs="+", metavar="FILE")
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the fuzzer attacks: model files, state files, tables, JSON lines and requests, each with what must hold.
+"""What the fuzzer attacks: model and state files, tables, JSON lines, messages and requests, with what must hold.
 
 A target has seeds, mutations that keep the outer form intact (a checksum, an SQLite file, a request), and `attack`,
 which uses one input as the program would and says whether it was refused or accepted. Anything but our own errors is
@@ -35,6 +35,8 @@ from everlearn.service.app import create_app
 from everlearn.service.settings import Limits, Settings
 from everlearn.streams.session import Session
 from everlearn.streams.sources.files import FileSource
+from everlearn.streams.sources.jsonl import batch_of_messages, columns_of, payload_values
+from everlearn.streams.sources.schema import ALL_NUMBERS
 from everlearn.streams.store.records import BadRow, Event
 from everlearn.streams.store.store import Store
 
@@ -105,9 +107,8 @@ class ModelFiles(Target):
     def mutate(self, data: bytes, rng: random.Random) -> bytes | None:
         """Change a value of the tree or an array, and write the right checksum."""
         try:
-            head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-            content = json.loads(head["__metadata__"]["everlearn"])
-            tensors = safetensors.numpy.load(data)
+            text, tensors = _parts(data)
+            content, tensors = json.loads(text), dict(tensors)
             if tensors and rng.random() < 0.5:
                 name = rng.choice(sorted(tensors))
                 tensors[name] = _spoiled(tensors[name], rng)
@@ -127,6 +128,13 @@ class ModelFiles(Target):
             return REFUSED
         _use(model)
         return ACCEPTED
+
+
+@functools.lru_cache(64)
+def _parts(data: bytes) -> tuple[str, dict[str, Any]]:
+    """The JSON text and the arrays of a model file."""
+    head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return head["__metadata__"]["everlearn"], safetensors.numpy.load(data)
 
 
 def _use(model: Any) -> None:
@@ -303,7 +311,7 @@ class Tables(Target):
 
 
 class JsonLines(Target):
-    """JSON lines, as files and as messages of a broker."""
+    """JSON lines."""
 
     name = "JSON lines"
     tokens = (*rb'{ } [ ] : , " null true NaN Infinity 1e999 \u0000 \ud800 "a" -0'.split(), b"\n", b"\xff")
@@ -318,14 +326,46 @@ class JsonLines(Target):
         return [flat, nested, lists, gzip.compress(flat * 5)]
 
     def attack(self, data: bytes) -> str:
-        """Read the file to its end, and the lines as messages."""
-        from everlearn.streams.sources.jsonl import payload_values
-
+        """Read the file to its end."""
         path = os.path.join(self.folder, "attacked.jsonl")
         Path(path).write_bytes(data)
-        for line in data.split(b"\n")[:3]:
-            payload_values(line)
         return _read_rows(path, data)
+
+
+class Messages(Target):
+    """Messages of brokers that send anything: the first of a stream, from which columns are taken, and later ones."""
+
+    name = "messages"
+    tokens = JsonLines.tokens
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._columns = self._of_first({"time": "2026-11-05T12:00:00", "a": 1, "b": 2.5, "column0": 3})
+
+    def seeds(self) -> list[bytes]:
+        """JSON objects and lists, numbers with commas, fields of text."""
+        flat = b'{"time": "2026-11-05T12:00:00", "a": 1, "b": -2.5e3, "c": "x"}'
+        return [flat, b'{"a": null, "b": true, "x": {"y": [1, 2]}}', b"[1, null, 3.5]", b"1, 2.5,,nan"]
+
+    def attack(self, data: bytes) -> str:
+        """Take the message as the first one, and as a later one of a stream whose columns are known."""
+        values = payload_values(data)
+        known = [self._columns]
+        with contextlib.suppress(EverlearnError):
+            known += [self._of_first(values)] if isinstance(values, dict) else []
+        n_learned = 0
+        for columns in known:
+            batch = batch_of_messages([("here", data), ("there", {b"a": data})], columns)
+            if np.isinf(batch.X).any() or batch.X.shape[1] != len(columns.names):
+                raise BrokenPromise("A batch holds infinity, or has other columns than its source.")
+            if len(batch.X) + len(batch.bad) != 2 or not all(bad.reason for bad in batch.bad):
+                raise BrokenPromise("A message is neither learned nor left out with its reason.")
+            n_learned += len(batch.X)
+        return ACCEPTED if n_learned else REFUSED
+
+    @staticmethod
+    def _of_first(values: dict[str, Any]) -> Any:
+        return columns_of("here", [values], ALL_NUMBERS)[0]
 
 
 def _read_rows(path: str, data: bytes) -> str:
@@ -433,6 +473,9 @@ class Requests(Target):
         self._loop = asyncio.new_event_loop()
         self._lifespan = self._app.router.lifespan_context(self._app)
         self._loop.run_until_complete(self._lifespan.__aenter__())
+        # One task for all requests: the threads in which they are answered end with the task that asked for them first.
+        self._asked: asyncio.Queue[Any] = asyncio.Queue()
+        self._task = self._loop.create_task(self._answer_all())
 
     def seeds(self) -> list[bytes]:
         """One request for each thing that the service does."""
@@ -475,7 +518,9 @@ class Requests(Target):
     def attack(self, data: bytes) -> str:
         """Send the request; the answer is no mistake of ours, in JSON where it refuses, and tells no path."""
         scope, body = _scope(data)
-        status, headers, answer = self._loop.run_until_complete(self._send(scope, body))
+        answered = self._loop.create_future()
+        self._asked.put_nowait((answered, scope, body))
+        status, headers, answer = self._loop.run_until_complete(answered)
         if status >= 500 and status not in (503, 507):
             raise BrokenPromise(f"Status {status}: {answer[:200]!r}")
         if status in (503, 507):
@@ -487,6 +532,14 @@ class Requests(Target):
         if b"content-security-policy" not in headers:
             raise BrokenPromise("An answer without the headers that protect the page.")
         return REFUSED if status >= 400 else ACCEPTED
+
+    async def _answer_all(self) -> None:
+        while True:
+            answered, *request = await self._asked.get()
+            try:
+                answered.set_result(await self._send(*request))
+            except Exception as error:
+                answered.set_exception(error)
 
     async def _send(self, scope: dict[str, Any], body: bytes) -> tuple[int, set[bytes], bytes]:
         done, parts = asyncio.Event(), [body]
@@ -519,6 +572,8 @@ class Requests(Target):
             if learning.troubles:
                 raise BrokenPromise(f"Models cannot be learned any more: {learning.troubles!r}"[:500])
         finally:
+            self._task.cancel()
+            self._loop.run_until_complete(asyncio.gather(self._task, return_exceptions=True))
             self._loop.run_until_complete(self._lifespan.__aexit__(None, None, None))
             self._loop.close()
 
@@ -558,6 +613,7 @@ TARGETS: dict[str, Callable[[str], Target]] = {
     "state": StateFiles,
     "csv": Tables,
     "jsonl": JsonLines,
+    "message": Messages,
     "http": Requests,
 }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
 
-from everlearn.errors import InputError
+from everlearn.errors import InputError, StateFileError
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.store.store import Store
 from everlearn.watch.session import WatchSession, mark_episode, stored_episodes, stored_traces, watched_columns
@@ -113,6 +114,42 @@ def test_marks_are_kept_and_taken_by_the_watcher(watched, stream):
 def test_other_columns_are_refused(watched):
     with Store(watched / "whole.db") as store, pytest.raises(InputError, match="watches the columns load, heat, flow"):
         WatchSession(Watcher(["a", "b"]), store=store)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("columns", 1),
+        ("latest_mark", "x"),
+        ("traces", [1e308]),
+        ("watch started", None),
+        ("watch rows", -1),
+        ("watch rows", 10**400),
+        ("watch interval", -1),
+        ("watch interval", 1e308),
+        ("watch interval", "nan"),
+        ("watch disturbed", 0.5),
+        ("watch sensors rows", -1e308),
+        ("watch pace", [0, "inf", 1.0]),
+        ("watch drift counts", [1, 2, 3, 2**63]),
+        ("watch expectation", [["nan"] * 3] * 4),
+        ("watch faults", [["frozen", [-1e308], {}]]),
+        ("watch unusual", []),
+    ],
+)
+def test_memory_that_was_edited_is_refused_in_our_words(watched, tmp_path, path, value):
+    with Store(watched / "whole.db") as store, sqlite3.connect(tmp_path / "edited.db") as edited:
+        sqlite3.connect(store.path).backup(edited)
+    with sqlite3.connect(tmp_path / "edited.db") as edited:
+        memory = json.loads(edited.execute("SELECT memory FROM model").fetchone()[0])
+        *outer, last = path.split()
+        node = memory
+        for key in outer:
+            node = node[key]
+        node[last] = value
+        edited.execute("UPDATE model SET memory = ?", (json.dumps(memory),))
+    with Store(tmp_path / "edited.db") as store, pytest.raises((StateFileError, InputError)):
+        session_on(store)
 
 
 def test_healthy_until_learns_what_lies_before(stream):

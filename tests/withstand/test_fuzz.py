@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-TARGETS = ("model", "state", "csv", "jsonl", "http")
+TARGETS = ("model", "state", "csv", "jsonl", "message", "http")
 CORPUS = sorted(path for path in (Path(__file__).parent / "corpus").glob("*/*"))
 
 

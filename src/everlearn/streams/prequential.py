@@ -122,14 +122,14 @@ class PrequentialMonitor:
             It is something else: the file was edited or damaged.
         """
         try:
-            n_rows, n_novel, n_changes = map(_count, memory["counts"])
-            gaps = np.array([_count(n) for n in memory["gaps"]], dtype=np.int64)
+            n_rows, n_novel, n_changes = map(restored_count, memory["counts"])
+            gaps = np.array([restored_count(n) for n in memory["gaps"]], dtype=np.int64)
             recent = np.array(memory["recent"], dtype=np.float64).reshape(-1)[-RECENT_ROWS:]
-            first_unreported = _count(memory["first_unreported"])
+            first_unreported = restored_count(memory["first_unreported"])
             detector = page_hinkley.ChangeState(*map(float, memory["detector"]))
             if not np.isfinite(recent).all():
                 raise ValueError("a log-density is not finite")
-        except (TypeError, KeyError, ValueError, OverflowError) as error:
+        except (TypeError, KeyError, ValueError, ArithmeticError) as error:
             raise StateFileError(f"The counts of the run cannot be read ({error!r:.80})") from error
         self.n_rows, self.n_novel, self.n_changes = n_rows, n_novel, n_changes
         self.n_gaps, self._recent, self._first_unreported, self._detector = gaps, recent, first_unreported, detector
@@ -213,7 +213,7 @@ def _parts(n_before: int, n: int, size: int) -> list[slice]:
     return [slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True) if stop > start]
 
 
-def _count(value: Any) -> int:
+def restored_count(value: Any) -> int:
     """A number of rows from a file, which must be one."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r:.40} is no count")

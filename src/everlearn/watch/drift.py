@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from everlearn.streams.prequential import restored_count
 from everlearn.typing import Array
 
 SMOOTHED = 15.0  # probes over which departures are averaged
@@ -128,4 +129,4 @@ class DriftCheck:
         mean, scatter, *others = (np.array(part, np.float64) for part in memory["arrays"])
         self._mean, self._scatter = mean.reshape(D), scatter.reshape(D, D)
         self._peak, self._recent_peak, self.average = (part.reshape(D) for part in others)
-        self._n, self._age, self._lasting, self._suspended = (int(n) for n in memory["counts"])
+        self._n, self._age, self._lasting, self._suspended = map(restored_count, memory["counts"])

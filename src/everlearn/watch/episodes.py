@@ -79,7 +79,7 @@ class Episode(NamedTuple):
                 fields[key] = str(fields[key])
             fields["sensors"] = tuple(_blame(part) for part in fields["sensors"])
             return cls(**fields)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise StateFileError(f"a record of an episode is damaged ({error!r}).") from error
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from everlearn.streams.prequential import restored_count
 from everlearn.typing import Array
 from everlearn.watch import state as states
 from everlearn.watch.kernels import sensors as kernels
@@ -76,7 +77,7 @@ class SensorChecks:
         D = len(self._state.last)
         repeats, gaps = (_restored_runs(part, D) for part in memory["runs"])
         last = np.array([math.nan if x is None else float(x) for x in memory["last"]]).reshape(D)
-        self._state, self.n_rows = SensorState(repeats, gaps, last), int(memory["rows"])
+        self._state, self.n_rows = SensorState(repeats, gaps, last), restored_count(memory["rows"])
 
 
 def _restored_runs(fields: Any, n_columns: int) -> Runs:
@@ -146,5 +147,5 @@ class PaceCheck:
     def restore(self, memory: Any) -> None:
         """Go on from what `memory` gave; raises TypeError or ValueError for anything else."""
         n_missed, self.interval, self.last, *steps = (math.nan if x is None else float(x) for x in memory)
-        self._n_missed = int(n_missed)
+        self._n_missed = restored_count(int(n_missed))
         self._steps.extend(steps)

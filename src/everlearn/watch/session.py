@@ -207,9 +207,11 @@ class WatchSession:
                 f"{place} is a {type(detector).__name__} that was not made by everlearn watch. Name another file for "
                 "--state, or another --name."
             )
-        if memory.get("columns") != self.watcher.columns:
+        columns = memory.get("columns")
+        if columns != self.watcher.columns:
+            known = ", ".join(map(str, columns)) if isinstance(columns, list) else "of another program"
             raise InputError(
-                f"{place} watches the columns {', '.join(map(str, memory.get('columns', [])))[:300]}; the stream has "
+                f"{place} watches the columns {known[:300]}; the stream has "
                 f"{', '.join(self.watcher.columns)[:300]}. Choose the same with --columns, or another --state."
             )
         try:
@@ -217,7 +219,7 @@ class WatchSession:
             self._traces.restore(memory["traces"])
             self._told = {int(number): (str(a), str(b), str(c)) for number, a, b, c in memory["told"]}
             self._latest_mark = int(memory["latest_mark"])
-        except (StateFileError, TypeError, ValueError, KeyError) as error:
+        except (StateFileError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise StateFileError(
                 f"{place}: {error}. The state file was edited or damaged: restore it from a copy, or name another file "
                 "for --state and begin anew."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.errors import InputError
+from everlearn.streams.prequential import restored_count
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.typing import Array
 from everlearn.watch.drift import LASTING, DriftCheck
@@ -24,6 +26,7 @@ QUIET_SECONDS = 300.0  # without an alarm, after which an episode is over
 QUIET_ROWS = 10
 # Rows of an open episode may be ten times as probable as those that begin one: it does not flicker.
 HYSTERESIS = 10.0
+LEAST_INTERVAL, MOST_INTERVAL = 1e-6, 1e9  # seconds between two rows that can be meant
 WARM_UP_ROWS = 600
 # The detector keeps the rows of an episode until they are accepted or over: at most so many.
 MOST_HELD = 50_000
@@ -344,7 +347,8 @@ class Watcher:
         steps = steps[steps > 0]
         if times is not None and len(steps) < FIRST_STEPS:
             return []
-        self._start(float(np.median(steps[:100])) if len(steps) else None)
+        usual = float(np.median(steps[:100])) if len(steps) else None
+        self._start(None if usual is None else min(max(usual, LEAST_INTERVAL), MOST_INTERVAL))
         ready, self._waiting = self._waiting, []
         return ready
 
@@ -685,7 +689,7 @@ class Watcher:
             The detector of the same moment.
         """
         D = len(self.columns)
-        self.n_rows, self.n_episodes = int(memory["rows"]), int(memory["episodes"])
+        self.n_rows, self.n_episodes = restored_count(memory["rows"]), restored_count(memory["episodes"])
         self._sensors.restore(memory["sensors"])
         self._pace.restore(memory["pace"])
         self._expectation.restore(memory["expectation"])
@@ -693,13 +697,22 @@ class Watcher:
         self._waiting = [
             (_array(X).reshape(-1, D), None if times is None else _array(times)) for X, times in memory["waiting"]
         ]
+        if type(memory["started"]) is not bool or (detector._is_started() and not memory["started"]):
+            raise ValueError("the detector is not of the moment of the other parts")
         if memory["started"]:
-            self._start(None if memory["interval"] is None else float(memory["interval"]))
+            interval = None if memory["interval"] is None else float(memory["interval"])
+            if interval is not None and not LEAST_INTERVAL <= interval <= MOST_INTERVAL:
+                raise ValueError(f"{interval} s are no time between two rows")
+            self._start(interval)
             self.detector = detector
-        self._disturbed = int(memory["disturbed"])
+        never = -(1 << 62)
+        self._disturbed = never if memory["disturbed"] == never else restored_count(memory["disturbed"])
         self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], D)
-        self._faults = [Fault(str(kind), [int(j) for j in js], Episode.of(e)) for kind, js, e in memory["faults"]]
+        self._faults = [Fault(str(kind), [range(D)[j] for j in js], Episode.of(e)) for kind, js, e in memory["faults"]]
         self._normal, self._fault = ([_verdict(known) for known in kept] for kept in memory["marks"])
+        # Texts for numbers, lists that are too long, fractions for counts: what was read is not what was written.
+        if json.loads(json.dumps(self.memory(), allow_nan=False)) != memory:
+            raise ValueError("a value is of another kind than belongs there")
 
 
 def explanation_of(explanation: Any) -> tuple[Array, Array, Array]:

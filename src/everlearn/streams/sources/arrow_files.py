@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -52,7 +53,10 @@ class TableFile:
             if head is None or head.num_rows == 0:
                 raise NoRowsError(f"{path} has no rows.")
             head = head.slice(0, LOOK_ROWS)
-            found = {name: head.column(name) for name in dict.fromkeys(head.column_names)}
+            twice = [name for name, n in Counter(head.column_names).items() if n > 1]
+            if twice:
+                raise InputError(f"{path} has more than one column {twice[0]!r:.60}. Give each a name of its own.")
+            found = {name: head.column(name) for name in head.column_names}
             samples = {name: self._values(column) for name, column in found.items()}
             self.kinds = {name: self._kind(name, column, samples[name]) for name, column in found.items()}
         self.columns = choose(path, self.kinds, choice, samples)
@@ -169,8 +173,9 @@ class TableFile:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        # MemoryError is a length in the file that no file of this size can have; UnicodeDecodeError a column's name.
-        except (self._arrow.lib.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+        # MemoryError is a length in the file that no file of this size can have; UnicodeDecodeError a column's name;
+        # ArithmeticError a decimal number whose scale is not one.
+        except (self._arrow.lib.ArrowException, OSError, MemoryError, UnicodeDecodeError, ArithmeticError) as error:
             # pyarrow calls a damaged footer an OSError too, but only the system's own errors have a number.
             if isinstance(error, OSError) and error.errno is not None:
                 raise

@@ -84,6 +84,9 @@ def find_format(values: Sequence[Any]) -> TimeFormat | None:
         largest = max(abs(float(value)) for value in known)
         unit = next((unit for least, unit in _UNITS if largest >= least), None)
         return TimeFormat(_RELATIVE) if unit is None else TimeFormat(_NUMBER, unit, "+00:00")
+    # A time has digits: most texts are no times, and trying all forms on each would take most of opening a file.
+    if not all(isinstance(value, datetime.datetime) or any(map(str.isdigit, str(value))) for value in known):
+        return None
     for form in (_ISO, *_FORMS):
         candidate = TimeFormat(form)
         if not any(math.isnan(candidate.seconds(value)) for value in known):
