@@ -87,6 +87,6 @@ class RunningNormal(StreamEstimator):
 
 
 def fitted(**params):
-    """A small model of 50 rows."""
-    X = np.random.default_rng(0).normal(size=(50, 3))
+    """A small model of 50 rows; it has so many columns that its arrays are tensors of a file."""
+    X = np.random.default_rng(0).normal(size=(50, 6))
     return RunningNormal(**params).fit(X)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from everlearn.persistence.model_file import dumps as dumps
     from everlearn.persistence.model_file import load as load
     from everlearn.persistence.model_file import loads as loads
+    from everlearn.persistence.model_file import read_metadata as read_metadata
     from everlearn.persistence.model_file import save as save
     from everlearn.ppca.estimator import OnlinePPCA as OnlinePPCA
     from everlearn.ppca.keep import Every as Every
@@ -61,6 +62,7 @@ _PUBLIC = {
     "merge": "everlearn.base.merge",
     "merge_unimodal": "everlearn.mixture.functions",
     "modes": "everlearn.mixture.functions",
+    "read_metadata": "everlearn.persistence.model_file",
     "reduce": "everlearn.mixture.functions",
     "ridgeline": "everlearn.mixture.functions",
     "save": "everlearn.persistence.model_file",

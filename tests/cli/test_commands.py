@@ -206,6 +206,35 @@ def test_merge_and_reduce(run):
     assert "IncrementalGaussianMixture" in run("reduce", "p.evl", "-n", 2, "-o", "x.evl", status=1)
 
 
+def test_merge_keeps_its_list_and_does_it_again_without_one(run):
+    for i in range(3):
+        write(f"rows{i}.csv", X + i)
+        run("learn", f"rows{i}.csv", "--model-file", f"device-{i}.evl", "--tag", f"device={i}", "--quiet")
+    os.mkdir("devices")
+    for i in range(3):
+        os.rename(f"device-{i}.evl", f"devices/device-{i}.evl")
+    assert "3 models with 2,400 rows" in run("merge", "devices", "-o", "all.evl", "--tag", "site=north")
+    found = json.loads(run("show", "all.evl", "--json"))
+    assert found["tags"] == {"site": "north"}
+    assert [parent["name"] for parent in found["parents"]] == [f"devices/device-{i}.evl" for i in range(3)]
+    shown = run("show", "all.evl")
+    assert "site=north" in shown
+    assert "Merged from 3 files" in shown
+    assert "2 models with 1,600 rows" in run("merge", "all.evl", "--without", "device-1", "-o", "rest.evl")
+    run("merge", "devices/device-0.evl", "devices/device-2.evl", "-o", "same.evl", "--quiet")
+    assert everlearn.dumps(everlearn.load("rest.evl")) == everlearn.dumps(everlearn.load("same.evl"))
+    assert "is not among the 3 models" in run("merge", "all.evl", "--without", "x", "-o", "rest.evl", status=1)
+    os.rename("devices", "elsewhere")
+    assert "--files" in run("merge", "all.evl", "--without", "device-1", "-o", "rest.evl", status=1)
+    run("merge", "all.evl", "--without", "device-1", "--files", "elsewhere", "-o", "rest.evl", "--quiet")
+    os.replace("elsewhere/device-0.evl", "elsewhere/device-2.evl")
+    os.rename("rest.evl", "elsewhere/device-0.evl")
+    assert "its digest is another" in run(
+        "merge", "all.evl", "--without", "device-1", "--files", "elsewhere", "-o", "rest.evl", status=1
+    )
+    assert "site=north" in run("learn", "rows.csv", "--tag", "site", "--model-file", "x.evl", status=2)
+
+
 def test_models_with_a_target(run):
     labels = np.where(X[:, 0] > 4, "high", "low")
     with open("parts.csv", "w") as file:

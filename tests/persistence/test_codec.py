@@ -96,6 +96,6 @@ def test_a_tensor_named_twice_in_the_header():
 
 
 def test_a_field_named_twice():
-    text = json.dumps(parts(dumps(fitted()))[0]).replace('"format": 1', '"format": 1, "format": 1')
+    text = json.dumps(parts(dumps(fitted()))[0]).replace('"format": 2', '"format": 2, "format": 2')
     with pytest.raises(ModelFileError, match="twice"):
         loads(safetensors.numpy.save({}, metadata={KEY: text}))

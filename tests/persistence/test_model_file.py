@@ -259,7 +259,7 @@ def test_save_and_load(tmp_path):
     path = tmp_path / "model.evl"
     model.save(path)
     back = everlearn.load(str(path))
-    X = np.random.default_rng(1).normal(size=(20, 3))
+    X = np.random.default_rng(1).normal(size=(20, 6))
     np.testing.assert_array_equal(back.score_samples(X), model.score_samples(X))
     np.testing.assert_array_equal(back.partial_fit(X).score_samples(X), model.partial_fit(X).score_samples(X))
     assert os.listdir(tmp_path) == ["model.evl"]

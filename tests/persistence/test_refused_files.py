@@ -71,7 +71,7 @@ def test_not_a_regular_file(tmp_path):
 def test_newer_version():
     content, tensors = parts(dumps(fitted()))
     content.update(format=persistence.FORMAT_VERSION + 1, everlearn="99.1")
-    with pytest.raises(ModelFileError, match=r"format 2, written by everlearn 99\.1.*pip install -U everlearn"):
+    with pytest.raises(ModelFileError, match=r"format 3, written by everlearn 99\.1.*pip install -U everlearn"):
         loads(rebuilt(content, tensors))
 
 
@@ -82,6 +82,7 @@ def hostile(change):
     model.table_ = {"a": 1, 2: "b"}
     model.names_ = np.array(["a", "b"])
     model.pair_ = (1, float("nan"))
+    model.few_ = np.array([1.0, 2.0])
     content, tensors = parts(dumps(model))
     change(content, tensors)
     return rebuilt(content, tensors)
@@ -172,7 +173,16 @@ HOSTILE = {
     "length a text": change(FITTED + "_sums_.fields.mean.length", "9"),
     "more columns than bytes": change(FITTED + "n_features_in_", 10**9),
     "tensor named twice": change(FITTED + "_sums_.fields.scatter", {"kind": "array", "tensor": "0:_sums_.mean"}),
-    "tensor number": change(FITTED + "_sums_.fields.scatter.tensor", 1),
+    "tensor number of another": change(FITTED + "_sums_.fields.scatter.tensor", 0),
+    "tensor number too large": change(FITTED + "_sums_.fields.scatter.tensor", 10**30),
+    "tensor number true": change(FITTED + "_sums_.fields.scatter.tensor", True),
+    "few numbers too many": change(FITTED + "few_.items", [1.0] * 5),
+    "few numbers a text": change(FITTED + "few_.items", ["1.0", "2.0"]),
+    "few numbers of another type": change(FITTED + "few_.type", "F128"),
+    "few numbers of a shape": change(FITTED + "few_.shape", [3, 1]),
+    "few numbers of a huge shape": change(FITTED + "few_", {"kind": "few", "items": [], "shape": [0, 10**9]}),
+    "few numbers of a huge length": change(FITTED + "few_.length", 10**12),
+    "few whole numbers too large": change(FITTED + "few_", {"kind": "few", "items": [300], "type": "U8"}),
     "deep": change(FITTED + "pair_", nest(100)),
     "very deep": lambda c, t: c["model"]["fitted"].update(pair_=nest(900)),
     "tensor more": add_tensor,
@@ -211,7 +221,7 @@ def test_one_flipped_bit_is_noticed():
 
 def test_truth_values_are_zero_or_one():
     model = fitted()
-    model.flags_ = np.array([True, False])
+    model.flags_ = np.array([True, False] * 3)
     data = bytearray(dumps(model))
     data[-1] = 7
     with pytest.raises(ModelFileError, match="neither true nor false"):

@@ -7,6 +7,7 @@ import contextvars
 import copy
 import functools
 import os
+import time
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -22,8 +23,9 @@ from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
 from everlearn.persistence.answers import Answers
+from everlearn.persistence.metadata import Origin, contributions, origin_of
 from everlearn.persistence.schema import MOST_WEIGHT
-from everlearn.typing import Array
+from everlearn.typing import Array, CovarianceModel
 
 _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
@@ -32,6 +34,8 @@ _PROGRESS_ROWS = 4096
 UNDO_ROWS = 256
 # Cells of a part of a long batch: tens of milliseconds of learning, after which Ctrl-C is heard.
 _PART_CELLS = 2**18
+# A file says the ranges of so many columns: more would need covariances that take longer than saving.
+_MOST_DESCRIBED = 256
 
 
 class StreamEstimator(BaseEstimator):
@@ -79,6 +83,8 @@ class StreamEstimator(BaseEstimator):
                 fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
                 checkpoint()
         self._adopt(fresh)
+        self._last_row_ = time.time()
+        self._origin_ = Origin(created=self._last_row_)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -109,6 +115,7 @@ class StreamEstimator(BaseEstimator):
         """Check and learn the next rows of the stream; returns what `_learn` does, with NaN for rows left out."""
         learn = self._learn_next_batch if self._is_started() else self._learn_first_batch
         result = learn(X, y, sample_weight)
+        self._last_row_ = time.time()
         return result if sample_weight is None else _spread(result, np.asarray(sample_weight, dtype=np.float64))
 
     def _learn_first_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
@@ -122,6 +129,7 @@ class StreamEstimator(BaseEstimator):
             result = fresh._learn_in_parts(rows, y, weights)
             checkpoint()
         self._adopt(fresh)
+        self._origin_ = Origin(created=time.time())
         return result
 
     def _learn_next_batch(self, X: ArrayLike, y: Any, sample_weight: ArrayLike | None) -> Any:
@@ -177,11 +185,18 @@ class StreamEstimator(BaseEstimator):
         """Return an independent copy that goes on learning as this model would."""
         return copy.deepcopy(self)
 
-    def save(self, path: str | os.PathLike[str], *, answers: bool = False) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        answers: bool = False,
+        tags: dict[str, str] | None = None,
+        units: dict[str, str] | None = None,
+    ) -> None:
         """Write the model to a file, with the mixture that it answers from if wanted; see :func:`everlearn.save`."""
         from everlearn.persistence.model_file import save
 
-        save(self, path, answers=answers)
+        save(self, path, answers=answers, tags=tags, units=units)
 
     def merge(
         self,
@@ -222,7 +237,12 @@ class StreamEstimator(BaseEstimator):
         known = self._over_common_columns([models[i] for i in started], method, weights)
         weights = None if len(known) < len(started) else weights
         first = known[0] if self._is_started() else self._led_by_parameters(known[0])
-        return first._merge(known[1:], method=method, weights=weights, n_components=n_components)
+        merged = first._merge(known[1:], method=method, weights=weights, n_components=n_components)
+        merged._origin_ = _origin_of_merged([models[i] for i in started])
+        times = [time for i in started if (time := vars(models[i]).get("_last_row_")) is not None]
+        if times:
+            merged._last_row_ = max(times)
+        return merged
 
     def _led_by_parameters(self, model: Self) -> Self:
         """What `model` has learned under the parameters of this model, to be merged and not to learn."""
@@ -267,8 +287,15 @@ class StreamEstimator(BaseEstimator):
 
     def _to_save(self) -> dict[str, Any]:
         """Fitted attributes as a file holds them: without parameters and caches."""
-        params = self.get_params(deep=False)
-        return {name: value for name, value in vars(self).items() if name not in params and name not in self._transient}
+        apart = {*self.get_params(deep=False), *self._transient, "_origin_", "_last_row_"}
+        return {name: value for name, value in vars(self).items() if name not in apart}
+
+    def _column_moments(self) -> tuple[Array, Array] | None:
+        """Mean and standard deviation of each column, if they are at hand without work."""
+        if isinstance(self, CovarianceModel) and self.n_features_in_ <= _MOST_DESCRIBED:
+            with contextlib.suppress(ValueError, AttributeError):  # it is warming up
+                return np.asarray(self.mean_), np.sqrt(np.diagonal(self.get_covariance()))  # type: ignore[attr-defined]
+        return None
 
     def _changed_parameters(self) -> str:
         """Parameters that differ from their defaults, as they are written in Python."""
@@ -404,6 +431,16 @@ class StreamEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._allow_nan
         return tags
+
+
+def _origin_of_merged(models: list[Any]) -> Origin:
+    """The files that were merged, and what all models say alike about themselves."""
+    origins = [origin_of(model) for model in models]
+    tags = dict(set.intersection(*(set(origin.tags.items()) for origin in origins)))
+    units = {name: unit for origin in origins for name, unit in origin.units.items()}
+    parents = sorted({parent for model in models for parent in contributions(model)})
+    created = [origin.created for origin in origins if origin.created is not None]
+    return Origin(tags, units, tuple(parents), min(created, default=None))
 
 
 @functools.cache

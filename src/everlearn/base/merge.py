@@ -16,7 +16,7 @@ Model = TypeVar("Model", bound=StreamEstimator)
 # Models that are merged at once; more of them go in a tree. A merge is one search, whose cost does not depend on the
 # number of models, so that small groups are slow: 500 models took 6.6 s in groups of 16, 2.3 s in groups of 64 and
 # 1.4 s all at once, and the held-out score was best all at once. Large groups take memory, which this bounds.
-FAN_IN = 256
+FAN_IN = 512
 
 
 def merge(
@@ -28,8 +28,8 @@ def merge(
 ) -> Model:
     """Return one model that knows what all of `models` know; none of them changes.
 
-    More than 256 models are merged in a tree of that fan-in. An iterator is consumed one model at a time, so that no
-    more than 256 models of each level are in memory.
+    More than 512 models are merged in a tree of that fan-in. An iterator is consumed one model at a time, so that no
+    more than 512 models of each level are in memory.
 
     Models whose columns have names are merged by name: the columns may stand in another order, and mixtures may have
     other columns. The merged model then has all of them, and where a model lacks a column its rows count as gaps there.

@@ -86,6 +86,17 @@ def load_to_ask(path: str, name: str | None = None) -> Any:
     return load_model(path, name) if saved is None else saved
 
 
+def texts_in(options: tuple[str, ...], option: str) -> dict[str, str]:
+    """Texts of a repeated option NAME=TEXT, by name."""
+    found = {}
+    for given in options:
+        name, equals, text = given.partition("=")
+        if not equals or not name.strip() or not text.strip():
+            raise click.UsageError(f"{option} {given}: write NAME=TEXT, for example {option} site=north.")
+        found[name.strip()] = text.strip()
+    return found
+
+
 def load_model(path: str, name: str | None = None) -> Any:
     """A model from a model file, or by its name from a state file."""
     from everlearn.persistence.model_file import load

@@ -7,10 +7,9 @@ import os
 from rich.console import Console
 from rich.markup import escape
 
-import everlearn
 from everlearn.cli.common import check_place, errors_explained, names_in
 from everlearn.cli.models import new_model
-from everlearn.cli.options import LearnOptions
+from everlearn.cli.options import LearnOptions, save_model
 from everlearn.cli.summary import show_parts
 from everlearn.distributed import Report, fit
 from everlearn.reporting.tables import Table
@@ -32,7 +31,7 @@ def learn_partitions(asked: LearnOptions, console: Console) -> None:
             progress=not console.quiet,
         )
         if asked.model_file is not None:
-            everlearn.save(model, asked.model_file, answers=True)
+            save_model(asked, model)
     _show_report(report, console)
     show_parts(model, list(report.columns), console)
     if asked.model_file is not None:

@@ -18,7 +18,7 @@ import everlearn
 from everlearn.cli import demo as demonstration
 from everlearn.cli.common import check_output, check_place, errors_explained, names_in
 from everlearn.cli.models import new_model
-from everlearn.cli.options import LearnOptions
+from everlearn.cli.options import LearnOptions, save_model
 from everlearn.cli.progress import Display
 from everlearn.cli.summary import show_bad_rows, show_summary, suggest
 from everlearn.errors import InputError
@@ -181,7 +181,9 @@ def _finish(
     if observer is not None:
         observer.show(session.model, console)
     if asked.model_file is not None:
-        everlearn.save(session.model, asked.model_file, answers=True)
+        if session.last_time is not None:
+            session.model._last_row_ = session.last_time  # by the stream's own clock
+        save_model(asked, session.model)
         console.print(f"\nSaved to [bold]{escape(asked.model_file)}[/] ({os.path.getsize(asked.model_file):,} bytes).")
     if asked.report is not None:
         _write_report(asked.report, session, source)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from everlearn.cli.common import texts_in
 from everlearn.cli.models import SUPERVISED
 
 # Options of a stream that is learned row after row; files that are learned apart and merged have no such order.
@@ -36,6 +37,8 @@ class LearnOptions(NamedTuple):
     patience: float | None
     workers: int | None
     cluster: str | None
+    tags: tuple[str, ...]
+    units: tuple[str, ...]
 
     @property
     def in_partitions(self) -> bool:
@@ -56,6 +59,10 @@ class LearnOptions(NamedTuple):
             raise click.UsageError(f"The demonstration stream has no {'target' if self.target else 'times'}.")
         if not 0 < len(self.name) <= 200 or not self.name.isprintable():
             raise click.UsageError(f"--name {self.name[:40]!r}: give 1 to 200 printable characters.")
+        texts_in(self.tags, "--tag")
+        texts_in(self.units, "--unit")
+        if (self.tags or self.units) and self.model_file is None:
+            raise click.UsageError("--tag and --unit go into the file of --model-file.")
         if self.in_partitions:
             self._check_partitions()
 
@@ -69,3 +76,12 @@ class LearnOptions(NamedTuple):
                 f"{option} belongs to a stream that is learned row after row; --workers and --cluster learn whole "
                 "files apart and merge the models."
             )
+
+
+def save_model(asked: LearnOptions, model: Any) -> None:
+    """Write the model to --model-file, with what --tag and --unit say."""
+    from everlearn.persistence.model_file import save
+
+    assert asked.model_file is not None
+    tags, units = texts_in(asked.tags, "--tag"), texts_in(asked.units, "--unit")
+    save(model, asked.model_file, answers=True, tags=tags, units=units)

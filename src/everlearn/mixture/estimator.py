@@ -674,6 +674,21 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._check_started()
         return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
 
+    def _column_moments(self) -> tuple[Array, Array] | None:
+        state = self._state_
+        model = learn.working_model(state, self._settings(), self._progress_)
+        if model is None or state.frame is None:
+            rows = state.pending.rows[: state.pending.size]
+            if not len(rows) or np.isnan(rows).all(axis=0).any():
+                return None
+            return np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+        c, K = model.components, int(model.components.size[0])
+        weights, means = c.mass[:K] / c.mass[:K].sum(), c.means[:K]
+        variances = c.scatter[:K].diagonal(axis1=1, axis2=2) / np.maximum(c.counts[:K], 1.0)[:, None]
+        mean = weights @ means
+        std = np.sqrt(weights @ (variances + (means - mean) ** 2))
+        return mean / state.frame.inverse + state.frame.centre, std / state.frame.inverse
+
     # -- copies and files -----------------------------------------------------------------------------
 
     def _snapshot(self) -> dict[str, Any]:

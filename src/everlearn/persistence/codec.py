@@ -43,6 +43,9 @@ GROWTH = 16
 SPARE = 4 << 20
 """Bytes that small arrays may take beyond that, all together."""
 
+FEW = 4
+"""Arrays of so many numbers stand in the JSON tree."""
+
 LARGEST_KEY = 1 << 53
 """Whole numbers that are keys of a dict stay below: larger ones can be made to share a hash."""
 
@@ -116,16 +119,13 @@ class Encoder:
     def _array(self, value: NDArray[Any], where: str, depth: int) -> Any:
         native = value.dtype.newbyteorder("=")
         if native in _DTYPE_NAMES:
-            name = f"{len(self.arrays)}:{where}"
             # safetensors writes the memory as it lies; asarray keeps the shape () that ascontiguousarray loses.
             whole = np.asarray(value, dtype=native, order="C")
             used = _used(whole)
-            self.arrays[name] = whole
             # Room for what is still to come is zero: of that the file holds the length alone.
-            if used is not None and self._room.take(whole.nbytes, used.nbytes):
-                self.arrays[name] = used
-                return {"kind": "array", "tensor": name, "length": len(whole)}
-            return {"kind": "array", "tensor": name}
+            if used is None or not self._room.take(whole.nbytes, used.nbytes):
+                return self._stored(whole, where)
+            return self._stored(used, where) | {"length": len(whole)}
         if value.dtype.kind not in "UOT":
             raise InputError(f"{where} is an array of {value.dtype}, which a model file cannot hold.")
         items = [self.encode(item, where, depth + 1) for item in value.ravel().tolist()]
@@ -135,6 +135,16 @@ class Encoder:
             )
         kind = "texts" if value.dtype.kind == "U" else "objects"
         return {"kind": kind, "shape": list(value.shape), "items": items}
+
+    def _stored(self, array: NDArray[Any], where: str) -> dict[str, Any]:
+        """An array as a tensor; few numbers, or none, stand in the tree itself, as a tensor's entry takes 150 bytes."""
+        if array.size <= FEW and array.ndim and _is_plain(array):
+            shape = {} if array.ndim == 1 else {"shape": list(array.shape)}
+            kind = {} if array.dtype == np.float64 else {"type": _DTYPE_NAMES[array.dtype]}
+            return {"kind": "few", "items": array.ravel().tolist()} | kind | shape
+        number = len(self.arrays)
+        self.arrays[f"{number}:{where}"] = array
+        return {"kind": "array", "tensor": number}
 
     def _scalar(self, value: np.generic, where: str, depth: int) -> Any:
         return {"kind": "scalar", "type": _DTYPE_NAMES[value.dtype], "value": self.encode(value.item(), where, depth)}
@@ -198,6 +208,13 @@ def _used(array: NDArray[Any]) -> NDArray[Any] | None:
     return array[:n] if n < len(array) else None
 
 
+def _is_plain(array: NDArray[Any]) -> bool:
+    """Whether JSON gives the very bits of the numbers back."""
+    if array.dtype.kind == "f":
+        return bool(np.isfinite(array).all())
+    return array.dtype.kind == "b" or all(abs(int(number)) <= LARGEST_NUMBER for number in array.flat)
+
+
 def _text_bytes(items: list[str]) -> tuple[int, int]:
     """Bytes of an array of texts, each as wide as the longest, and bytes of the texts alone."""
     lengths = [len(item) for item in items]
@@ -238,6 +255,7 @@ class Decoder:
 
     def __init__(self, arrays: Arrays, n_bytes: int) -> None:
         self.arrays = arrays
+        self._names: dict[int, str] | None = None
         self._n_bytes = n_bytes
         self._room = Room()
 
@@ -257,18 +275,43 @@ class Decoder:
         return self._KINDS[kind](self, node, depth + 1)
 
     def _array(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
-        name = _field(node, "tensor", str)
-        if name not in self.arrays:
-            raise ModelFileError(f"the file lacks the tensor {name[:80]!r}, or names it twice.")
+        name = self._tensor_name(node)
         array = self.arrays.pop(name)
         if max(array.shape, default=0) > self._n_bytes:
             raise ModelFileError(f"the tensor {name[:80]!r} has an axis that is longer than the file.")
+        return self._with_length(array, node)
+
+    def _tensor_name(self, node: dict[str, Any]) -> str:
+        """The name of a tensor: the tree has its number, or in files of format 1 the name itself."""
+        asked = node.get("tensor")
+        if self._names is None:
+            numbers = ((name.partition(":")[0], name) for name in self.arrays)
+            self._names = {int(number): name for number, name in numbers if number.isdecimal()}
+        name = self._names.get(asked) if type(asked) is int else _field(node, "tensor", str)
+        if name is None or name not in self.arrays:
+            raise ModelFileError(f"the file lacks the tensor {str(asked)[:80]!r}, or names it twice.")
+        return name
+
+    def _few(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
+        items, dtype = _field(node, "items", list), DTYPES[node.get("type", "F64")]
+        wanted = {"b": (bool,), "f": (int, float)}.get(dtype.kind, (int,))
+        if len(items) > FEW or not all(type(item) in wanted for item in items):
+            raise ModelFileError("the file's array of few numbers holds something else, or too many.")
+        shape = _field(node, "shape", list) if "shape" in node else [len(items)]
+        if not all(type(n) is int and 0 <= n <= self._n_bytes for n in shape) or math.prod(shape) != len(items):
+            raise ModelFileError("the file's array of few numbers has another shape.")
+        array = np.empty(shape, dtype=dtype)
+        array.flat[:] = items
+        return self._with_length(array, node)
+
+    def _with_length(self, array: NDArray[Any], node: dict[str, Any]) -> NDArray[Any]:
+        """The array with the zeros at its end that the file leaves out."""
         if "length" not in node:
             return array
         length = _field(node, "length", int)
         row = math.prod(array.shape[1:]) * array.itemsize
         if not array.ndim or length <= len(array) or not self._room.take(length * row, array.nbytes) or not row:
-            raise ModelFileError(f"the tensor {name[:80]!r} cannot have the length {length} in a file of this size.")
+            raise ModelFileError(f"an array cannot have the length {length} in a file of this size.")
         whole = np.zeros((length, *array.shape[1:]), dtype=array.dtype)
         whole[: len(array)] = array
         return whole
@@ -362,6 +405,7 @@ class Decoder:
 
     _KINDS: ClassVar[dict[str, Callable[..., Any]]] = {
         "array": _array,
+        "few": _few,
         "float": _float,
         "scalar": _scalar,
         "texts": _texts,

@@ -1,9 +1,9 @@
 """Save and load: arrays and JSON in one safetensors file, never pickle.
 
-A model file is a safetensors file whose metadata has one entry, ``everlearn``: a JSON text with the
-version of the format, the version of everlearn, a checksum, the model as a tree of plain values
-that names the file's tensors, and perhaps its answers (`everlearn.persistence.answers`) as another such tree.
-Reading it builds only the classes listed in `everlearn.persistence.registry`.
+A model file is a safetensors file whose metadata has one entry, ``everlearn``: a JSON text with the version of the
+format, the version of everlearn, a checksum, what is said about the model (`everlearn.persistence.metadata`), the model
+as a tree of plain values that names the file's tensors, and perhaps its answers (`everlearn.persistence.answers`) as
+another such tree. Reading it builds only the classes listed in `everlearn.persistence.registry`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ import safetensors
 import safetensors.numpy
 
 from everlearn.errors import InputError, ModelFileError
+from everlearn.file_tags import TAGS
+from everlearn.persistence import metadata
 from everlearn.persistence.answers import Answers, check_answers
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.persistence.codec import DTYPES, Arrays, Decoder, Encoder
 from everlearn.typing import SaveableModel
 from everlearn.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KEY = "everlearn"
 _NAMES = {dtype: dtype.name for dtype in DTYPES.values()}
 _HEADER_LIMIT = 100_000_000
@@ -43,7 +45,14 @@ _FOREIGN = (
 )
 
 
-def save(model: SaveableModel, path: str | os.PathLike[str], *, answers: bool = False) -> None:
+def save(
+    model: SaveableModel,
+    path: str | os.PathLike[str],
+    *,
+    answers: bool = False,
+    tags: dict[str, str] | None = None,
+    units: dict[str, str] | None = None,
+) -> None:
     """Write a model to a file, all of it or nothing.
 
     The file is written beside its final place, flushed to the disk and renamed: after a failure the
@@ -60,6 +69,10 @@ def save(model: SaveableModel, path: str | os.PathLike[str], *, answers: bool = 
         `everlearn show` and `ask` then take a third of the time. It may take a search (see
         `IncrementalGaussianMixture`), and adds K (D^2 + D) numbers for K components in D columns. Models other than
         that mixture have none.
+    tags : dict, optional
+        What to say about the model in the file, such as ``{"site": "north"}``, beside the tags that it has.
+    units : dict, optional
+        Units of columns by name, beside those that stand behind the names, as in ``temp [°C]``.
 
     Raises
     ------
@@ -80,7 +93,7 @@ def save(model: SaveableModel, path: str | os.PathLike[str], *, answers: bool = 
     >>> same.score([[0.5, 0.5]]) == model.score([[0.5, 0.5]])
     True
     """
-    write_whole(path, dumps(model, answers=answers), "model")
+    write_whole(path, _file_of(model, answers=answers, dated=True, tags=tags, units=units), "model")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -105,7 +118,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     OSError
         The file cannot be read.
     """
-    return loads(_contents(path), name=os.fspath(path))
+    name = os.fspath(path)
+    return _loads(_contents(path), name, os.path.basename(name))
 
 
 def load_answers(path: str | os.PathLike[str]) -> Answers | None:
@@ -130,7 +144,7 @@ def load_answers(path: str | os.PathLike[str]) -> Answers | None:
     """
     data = _contents(path)
     with _blamed(os.fspath(path)):
-        _, answers = _trees(data, arrays := _tensors(data))
+        answers = _content(data, arrays := _tensors(data)).get("answers")
         return None if answers is None else check_answers(Decoder(arrays, len(data)).decode(answers))
 
 
@@ -143,6 +157,53 @@ def _contents(path: str | os.PathLike[str]) -> bytes:
             _check_start(file.read(16), os.fstat(file.fileno()).st_size)
             file.seek(0)
             return file.read()
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a model file says about its model, without loading the model.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    dict
+        ``kind`` of the model, ``format`` and ``version`` that wrote it, its ``digest``, ``bytes``; when its first row
+        was learned (``created``) and its last (``last_row``); number of ``rows``, whether some of them are inside
+        (``keeps_rows``); ``columns`` with name, unit and range (mean and three standard deviations); ``tags``,
+        ``parameters``, and ``parents``: the files that were merged into it. None for what a file does not say.
+
+    Raises
+    ------
+    ModelFileError
+        The file is truncated, foreign, from a newer version or a pickle.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import everlearn
+    >>> model = everlearn.OnlinePPCA(1).fit([[0.0, 1.0], [1.0, 0.5], [0.5, 0.0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.evl")
+    ...     everlearn.save(model, path, tags={"site": "north"})
+    ...     found = everlearn.read_metadata(path)
+    >>> found["kind"], found["rows"], found["tags"]
+    ('OnlinePPCA', 3, {'site': 'north'})
+    """
+    name = os.fspath(path)
+    with _blamed(name):
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelFileError("this is not a regular file.")
+        with open(path, "rb") as file:
+            size, start = os.fstat(file.fileno()).st_size, file.read(16)
+            _check_start(start, size)
+            file.seek(0)
+            content = _header(file.read(8 + int.from_bytes(start[:8], "little")))
+        tag = content["model"]["class"]
+        kind = TAGS[tag].partition(":")[2] if tag in TAGS else str(tag)
+        return metadata.summary(content, size, kind)
 
 
 def dumps(model: SaveableModel, *, answers: bool = False) -> bytes:
@@ -166,10 +227,29 @@ def dumps(model: SaveableModel, *, answers: bool = False) -> bytes:
     >>> loads(dumps(OnlinePPCA(3)))
     OnlinePPCA(n_components=3)
     """
+    return _file_of(model, answers=answers, dated=False)
+
+
+def _file_of(
+    model: SaveableModel,
+    *,
+    answers: bool,
+    dated: bool,
+    tags: dict[str, str] | None = None,
+    units: dict[str, str] | None = None,
+) -> bytes:
+    """The bytes of a model file; what depends on the clock only if it is `dated`."""
     if not isinstance(model, SaveableModel):
         raise InputError(f"save takes a model of everlearn, not a {type(model).__name__}.")
     encoder = Encoder()
-    content = {"format": FORMAT_VERSION, "everlearn": __version__, "digest": "", "model": encoder.encode(model, "")}
+    content: dict[str, Any] = {"format": FORMAT_VERSION, "everlearn": __version__, "digest": ""}
+    about = metadata.about(model, dated=dated)
+    for name, more in (("tags", tags), ("units", units)):
+        if more:
+            about[name] = about.get(name, {}) | metadata.check_texts(more, name)
+    if about:
+        content |= {"about": about, "about_digest": metadata.checksum(about)}
+    content["model"] = encoder.encode(model, "")
     if answers and model._is_started() and (found := model._answers()) is not None:
         content["answers"] = encoder.encode(found, "answers")
     content["digest"] = digest(content, encoder.arrays)
@@ -191,17 +271,26 @@ def loads(data: bytes, *, name: str = "The data") -> Any:
     name : str
         What to call them in messages.
     """
+    return _loads(data, name, None)
+
+
+def _loads(data: bytes, name: str, source: str | None) -> Any:
     with _blamed(name):
         _check_start(data[:16], len(data))
-        tree, answers = _trees(data, arrays := _tensors(data))
+        content = _content(data, arrays := _tensors(data))
+        about = metadata.checked(content)
         decoder = Decoder(arrays, len(data))
-        model = decoder.decode(tree)
-        if answers is not None:
-            check_answers(decoder.decode(answers))
+        model = decoder.decode(content["model"])
+        if "answers" in content:
+            check_answers(decoder.decode(content["answers"]))
         if not isinstance(model, SaveableModel):
             raise ModelFileError("it holds no model.")
         if arrays:
             raise ModelFileError(f"it holds tensors that its model does not name: {', '.join(arrays)[:200]}.")
+        parent = None
+        if source is not None and "rows" in about:
+            parent = metadata.Parent(source, content["digest"][: metadata.DIGEST_DIGITS], about["rows"])
+        metadata.restore(model, about, parent)
     return model
 
 
@@ -288,9 +377,17 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _trees(data: bytes, arrays: Arrays) -> tuple[Any, Any]:
-    """The model and its answers, None without them, as trees of plain values that are known to be undamaged."""
-    content = json.loads(_text(data), parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+def _content(data: bytes, arrays: Arrays) -> dict[str, Any]:
+    """What the JSON text of a file holds, if it is undamaged."""
+    content = _header(data)
+    if content["digest"] != digest(content, arrays):
+        raise ModelFileError("it is damaged: its contents are not those that were saved. Copy it again.")
+    return content
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    """What the JSON text of a file holds, if it is of a format that is known; `data` may end behind the header."""
+    content: dict[str, Any] = json.loads(_text(data), parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     version = content["format"]
     if type(version) is not int or version < 1:
         raise ModelFileError(f"it has the unknown format {str(version)[:80]!r}.")
@@ -299,9 +396,9 @@ def _trees(data: bytes, arrays: Arrays) -> tuple[Any, Any]:
             f"it has format {version}, written by everlearn {str(content.get('everlearn'))[:40]}; this is everlearn "
             f"{__version__}, which reads up to format {FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
         )
-    if content["digest"] != digest(content, arrays):
-        raise ModelFileError("it is damaged: its contents are not those that were saved. Copy it again.")
-    return content["model"], content.get("answers")
+    if type(content["digest"]) is not str or type(content["model"]) is not dict:
+        raise ModelFileError("it holds no model.")
+    return content
 
 
 def digest(content: dict[str, Any], arrays: Arrays) -> str:

@@ -128,11 +128,17 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
+@functools.cache
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...], str | None]:
+    """Origin, arguments and text of an annotation."""
+    arguments = typing.get_args(hint)
+    return typing.get_origin(hint), arguments, next((extra for extra in arguments[1:] if isinstance(extra, str)), None)
+
+
 def _check(value: Any, hint: Any, sizes: Sizes, name: str) -> None:
     """Check a value against one annotation."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments, text = _taken_apart(hint)
     if origin is typing.Annotated:
-        text = next((extra for extra in arguments[1:] if isinstance(extra, str)), None)
         if text is not None:
             _check_text(value, text, sizes, name)
         else:

@@ -52,6 +52,8 @@ class Session:
         Where the source stood at the latest commit.
     resumed : bool
         Whether the model came from the store.
+    last_time : float or None
+        Time of the latest row that had one, in seconds since 1970.
 
     Raises
     ------
@@ -75,6 +77,7 @@ class Session:
         entry = self.store.entry(name)
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
+        self.last_time: float | None = None
         self.model = model
         if entry is not None and isinstance(self.store, Store):
             found = self.store.load(name)
@@ -104,6 +107,8 @@ class Session:
         result = self.monitor.score_then_learn(X, y)
         if not started and self.columns is not None and not hasattr(self.model, "feature_names_in_"):
             self.model.feature_names_in_ = np.array(self.columns, dtype=object)
+        if times is not None and len(known := times[~np.isnan(times)]):
+            self.last_time = float(known[-1])
         self._keep_events(result, times)
         self._keep_intervals(result, times)
         return result

@@ -45,6 +45,8 @@ once from MQTT.
 @click.option("--state", type=click.Path(dir_okay=False), help="Keep the state of the run here, safe from any crash.")
 @click.option("--name", default="model", show_default=True, help="The model's name in the state file.")
 @click.option("--model-file", type=click.Path(dir_okay=False), help="Save the model here at the end.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Something to say about the model in its file.")
+@click.option("--unit", "units", multiple=True, metavar="COLUMN=UNIT", help="The unit of a column, for the file.")
 @click.option("--report", type=click.Path(dir_okay=False), help="Write a report (one HTML file) here at the end.")
 @click.option("--scores", help="Write each row's log-density before it was learned to this file or broker.")
 @click.option("--imputations", help="Write the rows with their gaps filled.")

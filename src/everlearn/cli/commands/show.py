@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ Examples:
   everlearn show machine.evl
   everlearn show run.db
   everlearn show run.db --name machine
+  everlearn show machine.evl --json | jq .tags
 """
 _SHOWN = 20
 
@@ -32,8 +34,19 @@ _SHOWN = 20
 @click.command(name="show", epilog=_EXAMPLES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", help="Name of the model, where FILE is a state file with several.")
-def command(file: str, name: str | None) -> None:
-    """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote."""
+@click.option("--json", "as_json", is_flag=True, help="Print what a model file says about its model, as JSON.")
+def command(file: str, name: str | None, as_json: bool) -> None:
+    """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote.
+
+    --json reads the header of a model file alone: version, digest, times, rows, columns with units and ranges, tags,
+    the files that were merged into it, and whether rows are inside.
+    """
+    if as_json:
+        with errors_explained():
+            from everlearn.persistence.model_file import read_metadata
+
+            click.echo(json.dumps(read_metadata(file), ensure_ascii=False, indent=1))
+        return
     from everlearn.streams.store.store import Store
 
     console = Console(highlight=False)
@@ -43,6 +56,30 @@ def command(file: str, name: str | None) -> None:
                 _show_store(store, name, console)
         else:
             show_model(load_to_ask(file), console)
+            _show_origin(file, console)
+
+
+def _show_origin(file: str, console: Console) -> None:
+    """Where a model file came from, and whether rows are inside."""
+    from everlearn.persistence.model_file import read_metadata
+
+    found = read_metadata(file)
+    console.print(
+        f"\nFile: {found['bytes']:,} bytes, format {found['format']} of everlearn {found['version']}, digest "
+        f"{found['digest'][:16]}.",
+        soft_wrap=True,
+    )
+    for what, key in (("First row learned", "created"), ("Last row learned", "last_row")):
+        if found[key]:
+            console.print(f"{what}: {found[key]}.")
+    if found["tags"]:
+        console.print(f"Tags: {escape(', '.join(f'{k}={v}' for k, v in found['tags'].items()))}.", soft_wrap=True)
+    if found["parents"]:
+        names = [parent["name"] for parent in found["parents"]]
+        more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+        console.print(f"Merged from {len(names):,} files: {escape(', '.join(names[:_SHOWN]))}{more}.", soft_wrap=True)
+    if found["keeps_rows"]:
+        console.print("Rows of the stream are inside: everlearn show FILE --privacy.")
 
 
 def _show_store(store: Store, name: str | None, console: Console) -> None:
