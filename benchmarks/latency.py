@@ -14,12 +14,13 @@ from _page import parser, write_page
 
 import everlearn
 
-D_SMALL, D_LARGE = 8, 64
-ROWS, ROWS_LARGE, ROWS_QUICK = 20_000, 8_000, 400
+# Columns and rows of each table.
+SIZES = ((8, 5_000), (64, 2_000))
+ROWS_QUICK = 400
 
 
 def stream(n, D, seed=0):
-    """Rows of five groups, as single-row arrays, and their group."""
+    """Rows of five groups, as single-row arrays, and their group, which is also the number to predict."""
     rng = np.random.default_rng(seed)
     label = rng.integers(5, size=n)
     X = 6.0 * rng.normal(size=(5, D))[label] + rng.normal(size=(n, D))
@@ -37,6 +38,9 @@ def estimators(D):
         "IncrementalGaussianMixtureClassifier": (
             everlearn.IncrementalGaussianMixtureClassifier(), True, "predict_proba",
         ),
+        "FIGMNClassifier": (everlearn.FIGMNClassifier(), True, "predict_proba"),
+        "IncrementalGaussianMixtureRegressor": (everlearn.IncrementalGaussianMixtureRegressor(), True, "predict"),
+        "AnomalyDetector": (everlearn.AnomalyDetector(), False, "p_value"),
         "OnlinePPCA": (everlearn.OnlinePPCA(n_components=min(3, D - 1)), False, "score_samples"),
         "VariationalPPCA": (everlearn.VariationalPPCA(), False, "score_samples"),
     }  # fmt: skip
@@ -50,7 +54,7 @@ def measured(model, rows, labels, question):
         if labels is None:
             model.partial_fit(row)
         else:
-            model.partial_fit(row, labels[t], classes=range(5)) if t == 0 else model.partial_fit(row, labels[t])
+            model.partial_fit(row, labels[t])
         getattr(model, question)(row)
         times[t] = time.thread_time() - start[0], time.perf_counter() - start[1]
     return times
@@ -83,7 +87,7 @@ def table(D, n):
 def main():
     arguments = parser(__doc__).parse_args()
     body = [f"# Latency of one row\n\n{__doc__.split(chr(10) * 2, 2)[2]}"]
-    for D, n in ((D_SMALL, ROWS), (D_LARGE, ROWS_LARGE)):
+    for D, n in SIZES:
         n = ROWS_QUICK if arguments.quick else n
         warm(D)
         body += [f"## {D} columns, {n:,} rows\n", *table(D, n), ""]
