@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import io
 import json
 import os
@@ -202,65 +203,72 @@ def strongly_connected(graph: dict[str, list[str]]) -> list[list[str]]:
 
 # -- frames ----------------------------------------------------------------------------------------
 
-# Runs without compilation, where a kernel is a Python frame that the profiler sees. `START` is the function from which
-# frames are counted, down to the kernel that learns rows: the path of every row, and not that of the rare searches for
-# better components, which call other kernels from deeper down.
+# Runs without compilation, where a kernel is a Python frame that the profiler sees; once for all, as imports take most
+# of the time. `start` is the function from which frames are counted, down to the kernel that learns rows: the path of
+# every row, and not that of the rare searches for better components, which call other kernels from deeper down.
 TRACED = """
-import inspect, json, sys, tempfile
+import json, sys, tempfile
 import numpy as np
 import everlearn
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 2)) + 9 * rng.integers(2, size=(300, 1))
-chains = []
 
-def watch(frame, event, _):
-    if event != "call" or frame.f_code.co_name != "learn_rows" or "/kernels/" not in frame.f_code.co_filename:
-        return
-    chain, walker = [], frame
-    while walker is not None:
-        name = walker.f_code.co_filename.rpartition("/everlearn/")[2]
-        if "/everlearn/" in walker.f_code.co_filename:
-            chain.append(name + ":" + walker.f_code.co_qualname)
-        if walker.f_code.co_name == START and "/everlearn/" in walker.f_code.co_filename:
-            chains.append(chain[::-1])
+def watched(start, call, *arguments, **options):
+    # The last chain from the function `start` to a kernel that learns rows, while `call` runs.
+    chains = []
+
+    def watch(frame, event, _):
+        if event != "call" or frame.f_code.co_name != "learn_rows" or "/kernels/" not in frame.f_code.co_filename:
             return
-        walker = walker.f_back
+        chain, walker = [], frame
+        while walker is not None:
+            name = walker.f_code.co_filename.rpartition("/everlearn/")[2]
+            if "/everlearn/" in walker.f_code.co_filename:
+                chain.append(name + ":" + walker.f_code.co_qualname)
+            if walker.f_code.co_name == start and "/everlearn/" in walker.f_code.co_filename:
+                chains.append(chain[::-1])
+                return
+            walker = walker.f_back
 
-if NAME == "learn":
-    from everlearn.cli import main
-    START = "command"
-    with tempfile.TemporaryDirectory() as folder:
-        # Two files are two batches: the first one also starts the model.
-        for name, part in (("first", X[:270]), ("second", X[270:])):
-            np.savetxt(f"{folder}/{name}.csv", part, delimiter=",", header="a,b", comments="")
-        sys.setprofile(watch)
-        try:
-            files = [folder + "/first.csv", folder + "/second.csv"]
-            main(["learn", *files, "--model-file", folder + "/m.evl"], standalone_mode=False)
-        finally:
-            sys.setprofile(None)
-else:
-    START = "partial_fit"
-    model = getattr(everlearn, NAME)().partial_fit(X)
     sys.setprofile(watch)
-    model.partial_fit(X[:1])
-    sys.setprofile(None)
-print("CHAINS " + json.dumps(chains))
+    try:
+        call(*arguments, **options)
+    finally:
+        sys.setprofile(None)
+    return chains[-1]
+
+found = {}
+# One component: searches without compilation take most of a minute, and are not what is looked at.
+models = everlearn.IncrementalGaussianMixture(1), everlearn.FIGMN(), everlearn.OnlinePPCA(), everlearn.VariationalPPCA()
+for model in models:
+    found[type(model).__name__] = watched("partial_fit", model.partial_fit(X).partial_fit, X[:1])
+from everlearn.cli import main
+with tempfile.TemporaryDirectory() as folder:
+    # Two files are two batches: the first one also starts the model.
+    for name, part in (("first", X[:270]), ("second", X[270:])):
+        np.savetxt(f"{folder}/{name}.csv", part, delimiter=",", header="a,b", comments="")
+    files = [folder + "/first.csv", folder + "/second.csv"]
+    arguments = ["learn", *files, "--set", "n_components=1", "--model-file", folder + "/m.evl"]
+    found["learn"] = watched("command", main, arguments, standalone_mode=False)
+print("CHAINS " + json.dumps(found))
 """
-ENTRIES = ("IncrementalGaussianMixture", "FIGMN", "OnlinePPCA", "VariationalPPCA", "learn")
 
 
-def chain_of_the_last_row(name: str) -> list[str]:
-    """The package's own frames from `partial_fit` (or the command) to the kernel that learns rows."""
+@functools.cache
+def _chains() -> dict[str, list[str]]:
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(SOURCE.parent)}
-    script = TRACED.replace("NAME", repr(name))
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", TRACED], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     line = next(line for line in done.stdout.splitlines() if line.startswith("CHAINS "))
-    chains: list[list[str]] = json.loads(line.removeprefix("CHAINS "))
-    return chains[-1]
+    found: dict[str, list[str]] = json.loads(line.removeprefix("CHAINS "))
+    return found
+
+
+def chain_of_the_last_row(name: str) -> list[str]:
+    """The package's own frames from `partial_fit` of a model, or the command `learn`, to the kernel of rows."""
+    return _chains()[name]
 
 
 def frames(chain: list[str]) -> int:
@@ -279,7 +287,7 @@ def main() -> None:
     sys.path.insert(0, str(SOURCE.parent))
     from everlearn.reporting.tables import Table
 
-    chains = {name: chain_of_the_last_row(name) for name in ENTRIES}
+    chains = {name: chain_of_the_last_row(name) for name in _chains()}
     if options.frames:
         for name, chain in chains.items():
             print(f"{name}: {frames(chain)} frames", *chain, sep="\n  ", end="\n\n")

@@ -100,8 +100,8 @@ def kill_a_busy_worker(client, killed):
 
 def test_a_worker_killed_in_the_middle_changes_nothing(client, tmp_path):
     rng = np.random.default_rng(0)
-    for i in range(8):
-        pd.DataFrame(rows_of(rng, 30_000), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet")
+    for i in range(6):
+        pd.DataFrame(rows_of(rng, 10_000), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet")
     expected, _ = fit(IncrementalGaussianMixture(), tmp_path, workers=1)
     killed = []
     killer = threading.Thread(target=kill_a_busy_worker, args=(client, killed))
@@ -110,7 +110,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(client, tmp_path):
     killer.join()
     assert killed
     assert dumps(model) == dumps(expected)
-    assert [record.rows for record in report.partitions] == [30_000] * 8
+    assert [record.rows for record in report.partitions] == [10_000] * 6
     assert report.lost_workers == 1
 
 

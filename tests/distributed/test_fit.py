@@ -201,7 +201,7 @@ def fit_with_a_killing(source, report, **options):
 def test_processes_give_the_model_of_one_even_when_one_is_killed(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(6):
-        write_parquet(tmp_path / f"{i}.parquet", rows_of(rng, 60_000), row_group_size=60_000)
+        write_parquet(tmp_path / f"{i}.parquet", rows_of(rng, 30_000), row_group_size=30_000)
     alone, _ = one_process(IncrementalGaussianMixture(), tmp_path)
     together, report = fit(IncrementalGaussianMixture(), tmp_path, workers=2)
     assert dumps(alone) == dumps(together)

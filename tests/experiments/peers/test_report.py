@@ -1,5 +1,6 @@
 """Winners, the summary, the two forms of the report, and the command."""
 
+import itertools
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from everlearn import cli
 from everlearn.errors import InputError
 from everlearn.experiments.peers import Report, compare, context_for, tasks
 from everlearn.experiments.peers.adapter import Contender
+from everlearn.experiments.peers.anomaly_streams import GROUPS
 from everlearn.experiments.peers.everlearn_models import FIRST
 from everlearn.experiments.peers.report import html, markdown
 from everlearn.experiments.peers.table import Measure, Row, Table
@@ -89,8 +91,10 @@ SLOW = {"KSWIN", "CluStream", "LODA"}
 
 
 def figures(column, packages, monkeypatch):
-    """Rows of a quick comparison, without the slowest peers."""
+    """Rows of a quick comparison, without the slowest peers, on one stream of each group."""
     monkeypatch.setattr("everlearn.experiments.peers.speed.PATIENCE", 0.05)
+    first = {name: lambda context, every=every: itertools.islice(every(context), 1) for name, every in GROUPS.items()}
+    monkeypatch.setattr("everlearn.experiments.peers.anomaly.GROUPS", first)
     todo = [task for task in tasks([column, *packages]) if task.contender.name not in SLOW]
     (found,) = compare(todo, context_for(quick=True, rows=1000))
     return found.rows
