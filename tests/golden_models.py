@@ -58,6 +58,7 @@ def models():
     yield "classifier", everlearn.IncrementalGaussianMixtureClassifier().fit(X, labels)
     yield "figmn_classifier", everlearn.FIGMNClassifier().fit(X, labels)
     yield "regressor", everlearn.IncrementalGaussianMixtureRegressor().fit(X[:, 1:], values)
+    yield "imputer", everlearn.StreamImputer(mixture(max_components=8)).fit(gaps(X))
     assert len(asked) == N_ASKED
 
 
@@ -66,8 +67,10 @@ def answers(model):
     if not model._is_started():
         return {"parameters": sorted(model.get_params(deep=False))}
     asked = rows()[N_ROWS:]
+    asked = gaps(asked) if hasattr(model, "model_") else asked
     asked = asked[:, 1:] if model.n_features_in_ == 2 else asked
-    found = {"rows": int(model.n_samples_seen_), "columns": list(map(str, getattr(model, "feature_names_in_", [])))}
+    learned = getattr(model, "model_", model).n_samples_seen_
+    found = {"rows": int(learned), "columns": list(map(str, getattr(model, "feature_names_in_", [])))}
     if hasattr(model, "feature_names_in_"):
         asked = named()[N_ROWS:]
     for method in ("score_samples", "predict", "predict_proba", "transform"):

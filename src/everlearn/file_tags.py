@@ -15,6 +15,7 @@ TAGS = {
     "mixture/1": "everlearn.mixture.estimator:IncrementalGaussianMixture",
     "online_ppca/1": "everlearn.ppca.estimator:OnlinePPCA",
     "q_agent/1": "everlearn.agents.q_agent:MixtureQAgent",
+    "stream_imputer/1": "everlearn.mixture.imputer:StreamImputer",
     "regressor/1": "everlearn.mixture.regressor:IncrementalGaussianMixtureRegressor",
     "variational_ppca/1": "everlearn.variational.estimator:VariationalPPCA",
     # their states, settings and parameters

@@ -139,6 +139,14 @@ def test_impute(run):
     np.testing.assert_array_equal(found["torque_std"], std[:, 1])
 
 
+def test_a_file_of_an_imputer_is_used_as_the_model_inside(run):
+    everlearn.StreamImputer(everlearn.IncrementalGaussianMixture(2)).fit(pd.DataFrame(X, columns=NAMES)).save("i.evl")
+    assert "800 rows learned" in run("show", "i.evl")
+    assert json.loads(run("ask", "i.evl", "--given", "rpm=9", "--predict", "torque", "--json"))["predict"]["torque"]
+    everlearn.StreamImputer().save("empty.evl")
+    assert "has learned nothing yet" in run("show", "empty.evl", status=1)
+
+
 def test_export(run):
     run("export", "m.evl", "--to", "c", "-o", "m.c")
     with open("m.c") as file:

@@ -10,9 +10,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everlearn import IncrementalGaussianMixture, OnlinePPCA, StreamImputer
-from everlearn.errors import InputError
+from everlearn import IncrementalGaussianMixture, OnlinePPCA, StreamImputer, dumps, load, loads
+from everlearn.errors import InputError, ModelFileError
+from model_files import parts, rebuilt
 
 NAMES = ["inlet", "middle", "outlet"]
 
@@ -87,6 +89,50 @@ def test_scikit_learn_knows_it():
     assert not hasattr(imputer, "feature_names_in_")
 
 
+def test_weights_go_to_models_that_take_them():
+    weights = np.arange(400) % 3
+    filled = StreamImputer(ONE).fit(X, sample_weight=weights).transform(X)
+    np.testing.assert_array_equal(filled, IncrementalGaussianMixture(1).fit(X, sample_weight=weights).impute(X))
+    with pytest.raises(InputError, match="OnlinePPCA takes no weights"):
+        StreamImputer(OnlinePPCA(1)).fit(X, sample_weight=weights)
+
+
 def test_a_model_that_fills_nothing_is_refused():
     with pytest.raises(InputError, match="has no partial_fit and no impute"):
         StreamImputer(LinearRegression()).fit(X)
+
+
+@parametrize_with_checks([StreamImputer(ONE)])
+def test_passes_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("table", [X, TABLE], ids=["array", "data frame"])
+def test_a_file_of_it_fills_and_goes_on_learning_as_it_does(tmp_path, table):
+    imputer = StreamImputer(ONE).fit(table[:200])
+    imputer.save(tmp_path / "i.evl")
+    again = load(tmp_path / "i.evl")
+    assert type(again) is StreamImputer
+    assert again.get_params()["model__n_components"] == 1
+    np.testing.assert_array_equal(again.transform(table), imputer.transform(table))
+    assert dumps(again.partial_fit(table[200:])) == dumps(imputer.partial_fit(table[200:]))
+    assert not hasattr(loads(dumps(StreamImputer())), "model_")
+
+
+def test_files_that_do_not_fit_are_refused():
+    content, tensors = parts(dumps(StreamImputer(ONE).fit(X)))
+    fitted = content["model"]["fitted"]
+    fitted["n_features_in_"] = 2
+    with pytest.raises(ModelFileError, match="different columns"):
+        loads(rebuilt(content, tensors))
+    del fitted["model_"]
+    with pytest.raises(ModelFileError, match="no model that fills gaps"):
+        loads(rebuilt(content, {}))
+
+
+def test_a_foreign_model_cannot_be_saved():
+    class Foreign(OnlinePPCA):
+        pass
+
+    with pytest.raises(InputError, match="cannot be saved"):
+        dumps(StreamImputer(Foreign(1)).fit(X))

@@ -30,7 +30,8 @@ def test_a_file_of_an_earlier_version_answers_as_it_did(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if "unfitted" not in name])
 def test_it_goes_on_learning(name):
     model = everlearn.load(FOLDER / f"{name}.evl")
-    before, X = model.n_samples_seen_, rows()[:40]
+    learned = getattr(model, "model_", model)
+    before, X = learned.n_samples_seen_, rows()[:40]
     X = X[:, 1:] if model.n_features_in_ == 2 else X
     if hasattr(model, "predict_interval"):
         model.partial_fit(X, X[:, 0])
@@ -41,7 +42,7 @@ def test_it_goes_on_learning(name):
 
         named = getattr(model, "feature_names_in_", None)
         model.partial_fit(X if named is None else pd.DataFrame(X, columns=named))
-    assert model.n_samples_seen_ == before + 40
+    assert learned.n_samples_seen_ == before + 40
 
 
 @pytest.mark.parametrize("name", NAMES)

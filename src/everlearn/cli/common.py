@@ -98,15 +98,26 @@ def texts_in(options: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def load_model(path: str, name: str | None = None) -> Any:
-    """A model from a model file, or by its name from a state file."""
+    """A model from a model file, or by its name from a state file; of an imputer, the model that fills its gaps."""
     from everlearn.persistence.model_file import load
     from everlearn.streams.store.store import Store
 
     if not is_state_file(path):
-        return load(path)
+        return _inside(load(path))
     with Store(path, create=False) as store:
         names = [entry.name for entry in store.models()]
         return store.load(name or (names[0] if len(names) == 1 else "model"))
+
+
+def _inside(model: Any) -> Any:
+    """The model inside an imputer; any other model itself."""
+    from sklearn.base import MetaEstimatorMixin
+
+    if not isinstance(model, MetaEstimatorMixin):
+        return model
+    if not model._is_started():
+        raise InputError(f"The file holds a {type(model).__name__} that has learned nothing yet.")
+    return model.model_
 
 
 @contextlib.contextmanager

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import os
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils._set_output import _get_output_config
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from everlearn.base.frames import in_kind_of
 from everlearn.errors import InputError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
+from everlearn.persistence.schema import require
+from everlearn.typing import ImputingModel, SaveableModel
 
 
 class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -30,7 +33,7 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
     Attributes
     ----------
     model_ : estimator
-        The model that has learned; ``model_.save(path)`` keeps it.
+        The model that has learned.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -46,6 +49,10 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
     array([[2., 7.],
            [1., 4.]])
     """
+
+    _transient: ClassVar[tuple[str, ...]] = ()
+    # Any object: `fit` says of a model that cannot fill gaps what it lacks.
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"model": [object]}
 
     def __init__(self, model: Any = None) -> None:
         self.model = model
@@ -67,7 +74,8 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
         self
             The fitted imputer.
         """
-        self._adopt(self._empty_model().fit(X, **_weights(sample_weight)))
+        model = self._empty_model()
+        self._adopt(model.fit(X, **_weights(model, sample_weight)))
         return self
 
     def partial_fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -88,7 +96,7 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
             The imputer, further on in the stream.
         """
         model = self.model_ if hasattr(self, "model_") else self._empty_model()
-        self._adopt(model.partial_fit(X, **_weights(sample_weight)))
+        self._adopt(model.partial_fit(X, **_weights(model, sample_weight)))
         return self
 
     def transform(self, X: ArrayLike) -> Any:
@@ -109,6 +117,31 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
         # Where a kind of table was asked for, scikit-learn makes it from an array.
         asked = _get_output_config("transform", self)["dense"] != "default"
         return filled if asked else in_kind_of(X, filled)
+
+    # -- files, see `everlearn.persistence` -----------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the imputer and its model to a file; see :func:`everlearn.save`."""
+        from everlearn.persistence.model_file import save
+
+        save(self, path)
+
+    def _is_started(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _to_save(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def _answers(self) -> None:
+        """None: the model inside has answers in a file of its own."""
+
+    def _check_loaded(self) -> None:
+        model: Any = vars(self).get("model_")
+        fills = isinstance(model, ImputingModel) and isinstance(model, SaveableModel) and model._is_started()
+        require(fills, "the imputer has no model that fills gaps")
+        require(model.n_features_in_ == self.n_features_in_, "the imputer and its model have different columns")
+
+    # -- the model inside -----------------------------------------------------------------------------
 
     def _empty_model(self) -> Any:
         model = IncrementalGaussianMixture() if self.model is None else clone(self.model)
@@ -134,6 +167,13 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
         return tags
 
 
-def _weights(sample_weight: ArrayLike | None) -> dict[str, ArrayLike]:
-    """Weights for models that take them; those that do not refuse the argument."""
-    return {} if sample_weight is None else {"sample_weight": sample_weight}
+def _weights(model: Any, sample_weight: ArrayLike | None) -> dict[str, ArrayLike]:
+    """Weights for a model that takes them."""
+    if sample_weight is None:
+        return {}
+    if not has_fit_parameter(model, "sample_weight"):
+        raise InputError(
+            f"sample_weight was given, but {type(model).__name__} takes no weights; leave it out, or use "
+            "StreamImputer(IncrementalGaussianMixture())."
+        )
+    return {"sample_weight": sample_weight}
