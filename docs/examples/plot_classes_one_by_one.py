@@ -77,7 +77,7 @@ print(f"accuracy with half of the pixels missing: {model.score(torn, y_test[:50]
 
 # %%
 # **Two that met different classes.** One classifier knows 0 to 4, another, elsewhere, 5 to 9. Their sum knows all ten,
-# and no row has travelled.
+# and only the models have travelled, with the sample of rows that each keeps.
 
 low, high = (IncrementalGaussianMixtureClassifier(scale=np.full(64, 4.0)) for _ in range(2))
 low.partial_fit(X[y < 5], y[y < 5])

@@ -2,7 +2,8 @@
 A fleet of sensors: learn apart, merge, ask
 ===========================================
 
-Sixteen sensors each see a part of the world and keep a small model of it. Their models travel, their rows do not.
+Sixteen sensors each see a part of the world and keep a small model of it. Their models travel, each with a bounded
+sample of its rows, instead of all rows.
 Merged, they answer as one model that saw everything, and go on learning.
 """
 

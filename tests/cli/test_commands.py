@@ -243,6 +243,20 @@ def test_merge_keeps_its_list_and_does_it_again_without_one(run):
     assert "site=north" in run("learn", "rows.csv", "--tag", "site", "--model-file", "x.evl", status=2)
 
 
+def test_privacy(run):
+    shown = run("show", "m.evl", "--privacy")
+    assert "800 rows of the stream are inside" in shown
+    assert "everlearn export FILE --min-rows 20" in shown
+    run("export", "m.evl", "--min-rows", 50, "-o", "shared.evl")
+    shown = run("show", "shared.evl", "--privacy", "--min-rows", 50)
+    assert "No row is inside" in shown
+    assert "no noise" in shown
+    assert json.loads(run("show", "shared.evl", "--json"))["keeps_rows"] is False
+    assert "Say what to write" in run("export", "m.evl", "-o", "x", status=2)
+    run("learn", "rows.csv", "--model", "ppca", "--model-file", "p.evl", "--quiet")
+    assert "has no copy without its rows" in run("export", "p.evl", "--min-rows", 20, "-o", "x.evl", status=1)
+
+
 def test_models_with_a_target(run):
     labels = np.where(X[:, 0] > 4, "high", "low")
     with open("parts.csv", "w") as file:

@@ -438,6 +438,15 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         """Whether the model, and with it its file, holds rows of the stream."""
         return True
 
+    def _rows_inside(self) -> int:
+        # Beside those of the mixture: a sample, rows of the season, those held back and those of the warm-up.
+        state = self._state_
+        sets = (state.sample.rows, state.season.ring, state.guard.rows, state.pending.rows)
+        return self.mixture_._rows_inside() + sum(int((rows != 0.0).any(axis=1).sum()) for rows in sets)
+
+    def _rows_of_components(self) -> Array:
+        return self.mixture_._rows_of_components()
+
     # -- values -----------------------------------------------------------------------------------
 
     def _merge(self, others: list[Self], *, method: str, weights: Any, n_components: int | None) -> Self:

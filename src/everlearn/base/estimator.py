@@ -9,6 +9,7 @@ import functools
 import os
 import time
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, validate_data
 
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
+from everlearn.base.privacy import MIN_ROWS, Privacy, privacy_of
 from everlearn.base.snapshot import copied
 from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
@@ -269,6 +271,50 @@ class StreamEstimator(BaseEstimator):
             merged = [group[0].merge(*group[1:], method=method) for group in groups.values()]
         return [model._over_columns(names, merged) for model in merged]
 
+    def privacy(self, min_rows: int = MIN_ROWS) -> Privacy:
+        """Return what could be read from this model, and so from its file, about single rows.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component should stand for.
+
+        Returns
+        -------
+        Privacy
+            Rows that are inside, and components of few rows.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from everlearn import IncrementalGaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(900, 2))
+        >>> model = IncrementalGaussianMixture().fit(X)
+        >>> model.privacy().rows, model.anonymised(min_rows=20).privacy().rows
+        (900, 0)
+        """
+        self._check_started()
+        check_min_rows(min_rows)
+        return privacy_of(self._rows_inside(), self._rows_of_components(), int(min_rows))
+
+    def anonymised(self, min_rows: int = MIN_ROWS) -> Self:
+        """Return a copy without rows of the stream, whose components stand for `min_rows` rows or more each.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component stands for at least.
+
+        Returns
+        -------
+        estimator
+            The copy.
+        """
+        raise InputError(
+            f"{type(self).__name__} has no copy without its rows. IncrementalGaussianMixture has one: learn it "
+            "from the same columns."
+        )
+
     def __add__(self, other: Self) -> Self:
         return self.merge(other) if isinstance(other, StreamEstimator) else NotImplemented
 
@@ -296,6 +342,14 @@ class StreamEstimator(BaseEstimator):
             with contextlib.suppress(ValueError, AttributeError):  # it is warming up
                 return np.asarray(self.mean_), np.sqrt(np.diagonal(self.get_covariance()))  # type: ignore[attr-defined]
         return None
+
+    def _rows_inside(self) -> int:
+        """Rows of the stream that the model holds as they were."""
+        return 0
+
+    def _rows_of_components(self) -> Array:
+        """Rows that each component stands for."""
+        return np.empty(0)
 
     def _changed_parameters(self) -> str:
         """Parameters that differ from their defaults, as they are written in Python."""
@@ -467,6 +521,12 @@ def no_more_words() -> Iterator[None]:
         yield
     finally:
         _SILENT.reset(token)
+
+
+def check_min_rows(min_rows: Any) -> None:
+    """Refuse a number of rows that hides nothing."""
+    if not isinstance(min_rows, Integral) or int(min_rows) < 2:
+        raise InputError(f"min_rows must be an integer from 2 on; got {min_rows!r}.")
 
 
 def as_rows(X: Any) -> Array:

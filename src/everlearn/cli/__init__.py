@@ -19,7 +19,7 @@ COMMANDS = {
     "show": "Show what is in a model or state file.",
     "merge": "Merge models that were learned apart.",
     "reduce": "Make a mixture smaller.",
-    "export": "Write a model as C source or as an ONNX graph.",
+    "export": "Write a model as C source, as an ONNX graph, or without its rows.",
     "serve": "Serve models over HTTP, with a live page.",
     "bench": "Measure everlearn beside its peers on this machine.",
     "doctor": "Say whether this machine is fine, on one screen.",

@@ -674,6 +674,12 @@ class FIGMN(MixtureAnswers):
         self._check_started()
         return self._warmup_ is not None
 
+    def _rows_inside(self) -> int:
+        return 0 if self._warmup_ is None else int(self._warmup_.n)
+
+    def _rows_of_components(self) -> Array:
+        return np.asarray(self._state_.counts[: self._state_.n_components])
+
     # -- merging ----------------------------------------------------------------------------------
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:

@@ -294,6 +294,12 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         self._check_started()
         return any(mixture.keeps_rows_ for mixture in self._mixtures_)
 
+    def _rows_inside(self) -> int:
+        return sum(mixture._rows_inside() for mixture in self._mixtures_)
+
+    def _rows_of_components(self) -> Array:
+        return np.concatenate([mixture._rows_of_components() for mixture in self._mixtures_])
+
     # -- merging and loading ----------------------------------------------------------------------
 
     def _snapshot(self) -> dict[str, Any]:

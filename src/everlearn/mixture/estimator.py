@@ -15,14 +15,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from everlearn.base.columns import Indices
 from everlearn.base.conditioning import to_scale
 from everlearn.base.draws import check_draws, generator
-from everlearn.base.estimator import UNDO_ROWS
+from everlearn.base.estimator import UNDO_ROWS, check_min_rows
 from everlearn.base.mixture_answers import MixtureAnswers
+from everlearn.base.privacy import MIN_ROWS
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.linalg.column_scan import subtract_observed
-from everlearn.mixture import adaptive, ask, columns, learn, loading
+from everlearn.mixture import adaptive, anonymous, ask, columns, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.ask import Asked, Look
@@ -673,6 +674,59 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """Whether the model, and with it its file, holds rows of the stream."""
         self._check_started()
         return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
+
+    def _rows_inside(self) -> int:
+        return int(self._state_.reservoir.size[0]) + self._state_.pending.size
+
+    def _rows_of_components(self) -> Array:
+        model = learn.working_model(self._state_, self._settings(), self._progress_)
+        if model is None:
+            return np.empty(0)
+        components = model.components
+        return np.asarray((components.counts + components.fresh)[: components.size[0]])
+
+    def anonymised(self, min_rows: int = MIN_ROWS) -> Self:
+        """Return a copy without rows of the stream, whose components stand for `min_rows` rows or more each.
+
+        Small components are joined with their nearest neighbours, by their moments. The sample of rows, rows of the
+        warm-up and the log of events are left behind; the copy has ``reservoir=0`` and goes on learning without keeping
+        rows, and may open components of few rows again. What is left are means, covariances and counts of groups: that
+        is no differential privacy, as no noise is added, and a row that lies far out still shows in the covariance of
+        its group.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component stands for at least.
+
+        Returns
+        -------
+        IncrementalGaussianMixture
+            The copy.
+        """
+        check_min_rows(min_rows)
+        self._check_started()
+        part = merging.settled(merging.Part(*self._without_bank(), 1.0), self._constants_[0])
+        state = merging.without_pending(part, self._constants_[0])
+        assert state.model is not None
+        if state.model.components.total[0] < min_rows:
+            raise InputError(
+                f"The model has learned {self._rows_} rows; a copy with components of {min_rows} rows or more needs at "
+                "least as many."
+            )
+        new = self._unfitted()
+        new.reservoir = 0
+        for name in ("n_features_in_", "feature_names_in_", "_origin_", "_last_row_"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
+        new._start(np.empty((0, self.n_features_in_)), whole=False)
+        new._state_ = anonymous.aggregated(state, new._constants_[0], int(min_rows))
+        if new._bank_ is not None:
+            new._bank_ = adaptive.init(new._state_, new._members_[0])
+            new._answer_from_bank()
+        new._rows_ = self._rows_
+        new._monitor_.totals[:] = self._monitor_.totals
+        return new
 
     def _column_moments(self) -> tuple[Array, Array] | None:
         state = self._state_

@@ -242,6 +242,18 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
 
     # -- merging and loading ----------------------------------------------------------------------
 
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream."""
+        self._check_started()
+        return self._joint_.keeps_rows_
+
+    def _rows_inside(self) -> int:
+        return self._joint_._rows_inside()
+
+    def _rows_of_components(self) -> Array:
+        return self._joint_._rows_of_components()
+
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         merged = self.copy()
         rest = [other._joint_ for other in others]

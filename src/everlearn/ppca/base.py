@@ -87,6 +87,15 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         """The model to answer from."""
         raise NotImplementedError
 
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model, and with it its file, holds rows of the stream: during the warm-up."""
+        self._check_started()
+        return self._rows_inside() > 0
+
+    def _rows_inside(self) -> int:
+        return int(self._buffered_) if self._state_ is None else 0
+
     # -- the first rows ---------------------------------------------------------------------------
 
     def _start_buffer(self, d: int) -> None:

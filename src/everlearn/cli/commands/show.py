@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
-from everlearn.cli.common import errors_explained, is_state_file, load_to_ask
+from everlearn.cli.common import errors_explained, is_state_file, load_model, load_to_ask
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
 from everlearn.reporting.tables import Table, number
@@ -27,6 +27,7 @@ Examples:
   everlearn show run.db
   everlearn show run.db --name machine
   everlearn show machine.evl --json | jq .tags
+  everlearn show machine.evl --privacy
 """
 _SHOWN = 20
 
@@ -35,7 +36,10 @@ _SHOWN = 20
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", help="Name of the model, where FILE is a state file with several.")
 @click.option("--json", "as_json", is_flag=True, help="Print what a model file says about its model, as JSON.")
-def command(file: str, name: str | None, as_json: bool) -> None:
+@click.option("--privacy", is_flag=True, help="Say what could be read from the model about single rows.")
+@click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True,
+              help="--privacy: rows that a component should stand for.")  # fmt: skip
+def command(file: str, name: str | None, as_json: bool, privacy: bool, min_rows: int) -> None:
     """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote.
 
     --json reads the header of a model file alone: version, digest, times, rows, columns with units and ranges, tags,
@@ -47,6 +51,10 @@ def command(file: str, name: str | None, as_json: bool) -> None:
 
             click.echo(json.dumps(read_metadata(file), ensure_ascii=False, indent=1))
         return
+    if privacy:
+        with errors_explained():
+            _show_privacy(load_model(file, name), min_rows)
+        return
     from everlearn.streams.store.store import Store
 
     console = Console(highlight=False)
@@ -57,6 +65,14 @@ def command(file: str, name: str | None, as_json: bool) -> None:
         else:
             show_model(load_to_ask(file), console)
             _show_origin(file, console)
+
+
+def _show_privacy(model: Any, min_rows: int) -> None:
+    found = model.privacy(min_rows)
+    for sentence in found.sentences():
+        click.echo(sentence)
+    if not found.is_aggregated:
+        click.echo(f"A copy without them: everlearn export FILE --min-rows {min_rows} --output COPY.evl")
 
 
 def _show_origin(file: str, console: Console) -> None:
