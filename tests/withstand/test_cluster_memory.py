@@ -4,12 +4,12 @@ import logging
 import time
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
-
-import dask
-import distributed
 from dask import array as da
+
+import distributed
 from everlearn import OnlinePPCA
 from everlearn.distributed import engines, fit
 from everlearn.errors import ClusterError
