@@ -1,10 +1,18 @@
-"""The service under load: requests of 100 rows at a steady rate, with questions in between.
+"""The service under load, with 1 and 10,000 models, and through kills.
 
-    python benchmarks/service.py [--rate 200] [--seconds 60] [--rows 100] [--columns 10] [--quick]
+    python benchmarks/service.py [--rate 200] [--seconds 60] [--rows 100] [--columns 10] [--models 10000]
+        [--batches 3600] [--kills 20] [--quick]
 
-Starts `everlearn serve` in a process of its own, sends rows at the given rate whatever the answers take (so that a slow
-service is not spared), asks a question for every twentieth request, and reports latencies, the rate that was reached,
-the rows still waiting at the end, and the memory of the process over time.
+Each part starts `everlearn serve` in a process of its own.
+
+Load: rows are sent at the given rate whatever the answers take (so that a slow service is not spared), with a question
+for every twentieth request: latencies, the rate that was reached, the rows still waiting at the end, memory over time.
+
+Models: as many requests as sixteen connections can make, of one row each, to models chosen at random: learn, then
+score; requests a second and memory with one model and with many.
+
+Kills: an hour's worth of batches, one row a second, sent by `everlearn.Client` one after the other as fast as it goes,
+while the service is killed (SIGKILL) and started again; every row must be learned once.
 """
 
 from __future__ import annotations
@@ -14,17 +22,26 @@ import asyncio
 import json
 import os
 import resource
+import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import numpy as np
 from _page import parser, write_page
 
+import everlearn
+from everlearn.streams.store.store import Store
+
 CONNECTIONS = 32
+CLOSED_CONNECTIONS = 16
 RESULT = Path(__file__).parent / "results" / "service.md"
 
 
@@ -34,9 +51,14 @@ def parsed() -> argparse.Namespace:
     made.add_argument("--seconds", type=float, default=60.0)
     made.add_argument("--rows", type=int, default=100)
     made.add_argument("--columns", type=int, default=10)
+    made.add_argument("--models", type=int, default=10_000, help="models beside which one is measured")
+    made.add_argument("--model-seconds", type=float, default=15.0, help="of requests of each kind")
+    made.add_argument("--batches", type=int, default=3600)
+    made.add_argument("--kills", type=int, default=20)
     options = made.parse_args()
     if options.quick:
-        options.seconds = 3.0
+        options.seconds, options.model_seconds, options.models = 3.0, 1.0, 100
+        options.batches, options.kills = 60, 1
     return options
 
 
@@ -56,19 +78,9 @@ def bodies(n_rows: int, n_columns: int, n_bodies: int = 50) -> list[bytes]:
 class Service:
     """`everlearn serve` in a process of its own."""
 
-    def __init__(self, state: Path) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "everlearn.cli",
-            "serve",
-            "--state",
-            str(state),
-            "--port",
-            "0",
-            "--rate",
-            "100000",
-        ]
+    def __init__(self, state: Path, port: int = 0) -> None:
+        program = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(state)]
+        command = [*program, "--port", str(port), "--rate", "100000"]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
@@ -79,6 +91,14 @@ class Service:
                 return
             except httpx.TransportError:
                 time.sleep(0.1)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
     def resident_mib(self) -> float:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -151,24 +171,241 @@ def quantiles(values: list[float]) -> str:
     return " | ".join(f"{value:.0f}" for value in ms)
 
 
+# -- many models -----------------------------------------------------------------------------------
+
+
+class Answers(NamedTuple):
+    """What a number of models could do."""
+
+    n_models: int
+    started: float
+    learn: list[float]
+    learn_wall: float
+    learned_rate: float
+    score: list[float]
+    score_wall: float
+    memory: tuple[float, float, float]
+    state_mib: float
+
+
+def many_models(folder: Path, n_models: int, n_columns: int, seconds: float) -> Answers:
+    """Requests a second of one row each, to models chosen at random."""
+    state = folder / f"models{n_models}.db"
+    copy_models(state, n_models, n_columns)
+    began = time.perf_counter()
+    service = Service(state)
+    started = time.perf_counter() - began
+    try:
+        empty = service.resident_mib()
+        learn, learn_wall = asyncio.run(as_many_as_possible(service, "learn", n_models, n_columns, seconds))
+        caught_up_seconds = wait_for_all(state)
+        learned = service.resident_mib()
+        score, score_wall = asyncio.run(as_many_as_possible(service, "score", n_models, n_columns, seconds))
+        memory = (empty, learned, service.resident_mib())
+    finally:
+        service.stop()
+    rate = len(learn) / (learn_wall + caught_up_seconds)
+    size = state.stat().st_size / 2**20
+    return Answers(n_models, started, learn, learn_wall, rate, score, score_wall, memory, size)
+
+
+def copy_models(state: Path, n_models: int, n_columns: int) -> None:
+    """A state file with copies of one model that has learned 600 rows, written by SQLite itself."""
+    rng = np.random.default_rng(0)
+    model = everlearn.IncrementalGaussianMixture().partial_fit(rng.normal(size=(600, n_columns)))
+    with Store(state) as store:
+        store.commit("m0", model, 0, position={"inbox": {"columns": [f"x{j}" for j in range(n_columns)]}})
+    connection = sqlite3.connect(state)
+    with connection:
+        for table, fields in (
+            ("model", "version, kind, n_rows, columns, position, memory, updated"),
+            ("model_file", "data"),
+        ):
+            connection.execute(
+                f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
+                f"INSERT INTO {table} (name, {fields}) SELECT 'm' || i, {fields} FROM n, {table} "
+                f"WHERE name = 'm0' AND ? > 1",
+                (n_models, n_models),
+            )
+    connection.close()
+
+
+async def as_many_as_possible(
+    service: Service, path: str, n_models: int, n_columns: int, seconds: float
+) -> tuple[list[float], float]:
+    """Latencies of requests that each of several connections makes one after the other, and the time they took."""
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def ask(number: int) -> None:
+        rng = np.random.default_rng(number)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        while (started := time.perf_counter()) < end:
+            body = json.dumps({"rows": [rng.normal(size=n_columns).round(5).tolist()]})
+            head = f"POST /models/m{rng.integers(n_models)}/{path} HTTP/1.1\r\nHost: {host}:{port}\r\n"
+            fields = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write((head + fields + body).encode())
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            await reader.readexactly(int(answer.partition("content-length: ")[2].partition("\r\n")[0]))
+            assert answer[9:12] in ("200", "202"), answer
+            times.append(time.perf_counter() - started)
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*[ask(number) for number in range(CLOSED_CONNECTIONS)])
+    return times, time.perf_counter() - began
+
+
+def wait_for_all(state: Path) -> float:
+    """Seconds until no rows wait in a state file."""
+    began = time.perf_counter()
+    with Store(state) as store:
+        while store.all_waiting():
+            time.sleep(0.1)
+    return time.perf_counter() - began
+
+
+# -- kills -----------------------------------------------------------------------------------------
+
+
+class Killed(NamedTuple):
+    """What came of the rows that were sent while the service was killed."""
+
+    n_batches: int
+    n_kills: int
+    wall: float
+    longest: float
+    n_rows: int
+    lost: int
+    doubled: int
+    sum_is_right: bool
+
+
+def through_kills(folder: Path, n_batches: int, n_kills: int) -> Killed:
+    """Send batches of one row, each with the number of the row, while the service is killed and started again."""
+    state, port = folder / "kills.db", _free_port()
+    rng = np.random.default_rng(0)
+    service, sent, done = [Service(state, port)], [0], threading.Event()
+
+    def kill_now_and_then() -> None:
+        # At row numbers, so that every kill falls into the sending, and a moment later: anywhere within a request.
+        for at in np.sort(rng.choice(np.arange(5, n_batches - 5), n_kills, replace=False)):
+            while sent[0] < at and not done.is_set():
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0.0, 0.05))
+            service[0].kill()
+            service[0] = Service(state, port)
+
+    killer = threading.Thread(target=kill_now_and_then)
+    began, longest = time.perf_counter(), 0.0
+    killer.start()
+    with everlearn.Client(f"http://127.0.0.1:{port}", patience=600.0) as client:
+        for i in range(n_batches):
+            started = time.perf_counter()
+            client.learn("hour", [[i, np.sin(i), (i * 7919) % 1000]], columns=["row", "wave", "other"])
+            longest, sent[0] = max(longest, time.perf_counter() - started), i + 1
+        wall = time.perf_counter() - began
+        done.set()
+        killer.join()
+        summary = client.wait("hour")
+    service[0].stop()
+    n_rows, mean = summary["rows"], summary["columns"][0]["mean"]
+    # The mean of the numbers says whether these rows were learned, and not only as many.
+    right = abs(mean - (n_batches - 1) / 2) < 1e-6 * n_batches
+    lost, doubled = max(n_batches - n_rows, 0), max(n_rows - n_batches, 0)
+    return Killed(n_batches, n_kills, wall, longest, n_rows, lost, doubled, right)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
 def main() -> None:
     options = parsed()
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(Path(folder) / "run.db")
-        try:
-            asyncio.run(Load(service, options).run(3.0))
-            caught_up(service)
-            load, cpu, started = Load(service, options), service.cpu_seconds(), time.perf_counter()
-            asyncio.run(load.run(options.seconds))
-            wall = time.perf_counter() - started
-            waiting, seconds, summary = caught_up(service)
-            cpu = service.cpu_seconds() - cpu
-            size = (Path(folder) / "run.db").stat().st_size / 2**20
-        finally:
-            service.process.terminate()
-            service.process.wait()
-    text = report(options, load, wall, cpu, waiting, seconds, summary, size)
-    write_page("service", text, quick=options.quick)
+        text = under_load(Path(folder), options)
+        answers = [many_models(Path(folder), n, options.columns, options.model_seconds) for n in (1, options.models)]
+        killed = through_kills(Path(folder), options.batches, options.kills)
+    write_page("service", text + models_table(answers) + kills_table(killed), quick=options.quick)
+
+
+def under_load(folder: Path, options: argparse.Namespace) -> str:
+    service = Service(folder / "run.db")
+    try:
+        asyncio.run(Load(service, options).run(3.0))
+        caught_up(service)
+        load, cpu, started = Load(service, options), service.cpu_seconds(), time.perf_counter()
+        asyncio.run(load.run(options.seconds))
+        wall = time.perf_counter() - started
+        waiting, seconds, summary = caught_up(service)
+        cpu = service.cpu_seconds() - cpu
+        size = (folder / "run.db").stat().st_size / 2**20
+    finally:
+        service.stop()
+    return report(options, load, wall, cpu, waiting, seconds, summary, size)
+
+
+def models_table(answers: list[Answers]) -> str:
+    def row(name: str, *cells: str) -> str:
+        return f"| {name} | " + " | ".join(cells) + " |"
+
+    def each(show: str, value: Callable[[Answers], object]) -> list[str]:
+        return [show.format(value(a)) for a in answers]
+
+    lines = [
+        row("models", *each("{:,}", lambda a: a.n_models)),
+        "|---|" + "---|" * len(answers),
+        row("learn, requests a second acknowledged", *each("{:,.0f}", lambda a: len(a.learn) / a.learn_wall)),
+        row("learn, rows a second learned and committed", *each("{:,.0f}", lambda a: a.learned_rate)),
+        row("learn, median and 99 % in ms", *each("{}", lambda a: two_quantiles(a.learn))),
+        row("score, requests a second", *each("{:,.0f}", lambda a: len(a.score) / a.score_wall)),
+        row("score, median and 99 % in ms", *each("{}", lambda a: two_quantiles(a.score))),
+        row("memory at the start, MiB", *each("{:.0f}", lambda a: a.memory[0])),
+        row("memory after learning, MiB", *each("{:.0f}", lambda a: a.memory[1])),
+        row("memory after scoring, MiB", *each("{:.0f}", lambda a: a.memory[2])),
+        row("state file, MiB", *each("{:.1f}", lambda a: a.state_mib)),
+        row("seconds until it answers", *each("{:.1f}", lambda a: a.started)),
+    ]
+    return f"""
+## Many models
+
+Requests of one row, to models chosen at random, from {CLOSED_CONNECTIONS} connections, each with one request at a
+time. 256 models stay in memory for learning and as many for questions; the others lie in the state file.
+
+{chr(10).join(lines)}
+"""
+
+
+def two_quantiles(values: list[float]) -> str:
+    median, high = 1000 * np.quantile(values, [0.5, 0.99])
+    return f"{median:.1f}, {high:.0f}"
+
+
+def kills_table(killed: Killed) -> str:
+    right = "is that of the rows that were sent" if killed.sum_is_right else "IS NOT that of the rows that were sent"
+    return f"""
+## An hour of rows through kills
+
+`everlearn.Client` sends batches of one row, one after the other, as many as an hour at one a second has, as fast as
+it goes; meanwhile the service is killed (SIGKILL) at random moments and started again on the same state file.
+
+| | |
+|---|---|
+| batches sent and acknowledged | {killed.n_batches:,} |
+| kills | {killed.n_kills} |
+| rows learned | {killed.n_rows:,} |
+| lost | {killed.lost:,} |
+| learned twice | {killed.doubled:,} |
+| mean of the row numbers | {right} |
+| time for all | {killed.wall:.0f} s, restarts included |
+| longest wait for one acknowledgement | {killed.longest:.1f} s |
+"""
 
 
 def report(options, load, wall, cpu, waiting, seconds, summary, size) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "reduce": "Make a mixture smaller.",
     "export": "Write a model as C source, as an ONNX graph, or without its rows.",
     "serve": "Serve models over HTTP, with a live page.",
+    "backup": "Copy a state file while it is written.",
     "bench": "Measure everlearn beside its peers on this machine.",
     "doctor": "Say whether this machine is fine, on one screen.",
     "reproduce": "Make the tables and figures of the papers anew, beside the printed ones.",

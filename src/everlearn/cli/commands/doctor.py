@@ -25,6 +25,7 @@ Examples:
 
 \b
   everlearn doctor
+  NUMBA_CACHE_DIR=/var/cache/everlearn everlearn doctor --compile
 
 \b
 Exit status 1 says that learning does not work here.
@@ -57,12 +58,17 @@ class Finding(NamedTuple):
 
 
 @click.command(name="doctor", epilog=_EXAMPLES)
-def command() -> None:
+@click.option("--compile", "compile_all", is_flag=True, help="Compile the loops of all models now, and keep them.")
+def command(compile_all: bool) -> None:
     """Say on one screen whether this machine is fine: versions, BLAS, threads, cache, GPU, brokers, browser.
 
-    The last line learns a few rows to see whether that works.
+    The last line learns a few rows to see whether that works. With --compile, nothing else is done than to compile
+    what learning and serving need, into NUMBA_CACHE_DIR where that is set: for images and first starts.
     """
     console = Console(highlight=False)
+    if compile_all:
+        _compile(console)
+        return
     findings = [_versions(), _blas(), _threads(), _room(), _gpu(), _extras(), _brokers(), _browser(), _compiler()]
     try:
         findings += [_learning(), _cache()]
@@ -70,6 +76,18 @@ def command() -> None:
         _show(console, findings)
         raise click.ClickException(f"Learning does not work here: {error!r}.") from error
     _show(console, findings)
+
+
+def _compile(console: Console) -> None:
+    from everlearn.cli.compiling import compile_kernels
+
+    started = time.perf_counter()
+    for kind in compile_kernels():
+        console.print(f"{time.perf_counter() - started:5.0f} s  {kind}", markup=False)
+    where = _cache()
+    console.print(f"{time.perf_counter() - started:5.0f} s  compiled loops are in {where.found}", markup=False)
+    if where.advice:
+        raise click.ClickException(where.advice)
 
 
 def _show(console: Console, findings: list[Finding]) -> None:

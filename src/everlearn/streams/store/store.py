@@ -98,6 +98,16 @@ class Store:
         """Close the file for all threads."""
         self._file.close()
 
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Write a copy of the file as it is now, whole, while others go on writing to it.
+
+        Parameters
+        ----------
+        path : path-like
+            The copy; a file that is there is replaced once the copy is complete.
+        """
+        self._file.backup(path)
+
     # -- models -----------------------------------------------------------------------------------
 
     def models(self, *, after: str = "", limit: int | None = None) -> list[ModelEntry]:
