@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from everlearn.typing import Array, ClassifyingModel
 
 # Rows enough for the warm-up, a structure search, and the rows after it.
 _N_ROWS = 1200
-_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+Kinds = Sequence[tuple[str, dict[str, Any]]]
+
+KINDS: Kinds = (
     ("IncrementalGaussianMixture", {}),
     ("IncrementalGaussianMixture", {"reservoir": 0}),
     ("IncrementalGaussianMixture", {"forgetting": 0.999}),
@@ -30,12 +32,12 @@ _KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def compile_kernels() -> Iterator[str]:
+def compile_kernels(kinds: Kinds = KINDS) -> Iterator[str]:
     """Learn and ask with each kind of model, so that its loops are compiled and cached; yields the kinds one by one."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(_N_ROWS, 3)) + 6.0 * rng.integers(0, 3, size=(_N_ROWS, 1))
     gaps = np.where(rng.uniform(size=X.shape) < 0.2, np.nan, X)
-    for kind, parameters in _KINDS:
+    for kind, parameters in kinds:
         yield ", ".join([kind, *(f"{name}={value}" for name, value in parameters.items())])
         model = getattr(everlearn, kind)(**parameters)
         y = _targets(model, X)
