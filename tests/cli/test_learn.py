@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import everlearn
 from everlearn import cli
 
 
@@ -141,3 +142,28 @@ def test_a_run_without_state_makes_no_file(run, tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **options: pytest.fail("a database was opened"))
     run("learn", "t.csv", "--report", "r.html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "t.csv"]
+
+
+def test_one_model_a_group(run, tmp_path):
+    rng = np.random.default_rng(0)
+    lines = [f"{i},pump {i % 3},{a},{b}" for i, (a, b) in enumerate(rng.normal(size=(300, 2)))]
+    (tmp_path / "fleet.csv").write_text("n,device,speed,flow\n" + "\n".join(lines) + "\n")
+    columns = ["--columns", "speed,flow"]
+    output = run("learn", "fleet.csv", "--by", "device", *columns, "--state", "g.db", "--model-file", "models")
+    assert "300 rows learned; 3 models, 3 of them new" in output
+    assert sorted(os.listdir("models")) == ["pump_0.evl", "pump_1.evl", "pump_2.evl"]
+    found = everlearn.read_metadata("models/pump_1.evl")
+    assert (found["rows"], found["tags"]) == (100, {"by": "device", "group": "pump 1"})
+    assert "0 rows learned; 3 models" in run("learn", "fleet.csv", "--by", "device", *columns, "--state", "g.db")
+    assert "100 rows learned" in run("show", "g.db", "--name", "pump 2")
+    run("learn", "fleet.csv", "--by", "device", *columns, "--model-file", "again")
+    same = [everlearn.dumps(everlearn.load(f"{folder}/pump_0.evl")) for folder in ("models", "again")]
+    assert same[0] == same[1]
+    for wrong, message in (
+        (["--by", "device"], "Say where the models go"),
+        (["--by", "device", "--state", "g.db", "--report", "r.html"], "that is for one model"),
+        (["--by", "device", "--state", "g.db", "--workers", 2], "that is for one model"),
+        (["--by", "device", "--model-file", "fleet.csv"], "this is a folder"),
+    ):
+        assert message in run("learn", "fleet.csv", *wrong, status=2)
+    assert "no column 'site'" in run("learn", "fleet.csv", "--by", "site", "--state", "h.db", status=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import click
@@ -39,6 +40,7 @@ class LearnOptions(NamedTuple):
     cluster: str | None
     tags: tuple[str, ...]
     units: tuple[str, ...]
+    by: str | None
 
     @property
     def in_partitions(self) -> bool:
@@ -63,8 +65,25 @@ class LearnOptions(NamedTuple):
         texts_in(self.units, "--unit")
         if (self.tags or self.units) and self.model_file is None:
             raise click.UsageError("--tag and --unit go into the file of --model-file.")
+        if self.by is not None:
+            self._check_groups()
         if self.in_partitions:
             self._check_partitions()
+
+    def _check_groups(self) -> None:
+        """--by has a model for each group: what concerns one model, or its answers, does not go with it."""
+        given = next((name for name in ("demo", "start", "report", "outputs", "units") if getattr(self, name)), None)
+        if given is not None or self.in_partitions:
+            option = (
+                "--workers and --cluster" if given is None else f"--{given.rstrip('s') if given == 'units' else given}"
+            )
+            raise click.UsageError(f"{option}: that is for one model; --by learns one for each value of a column.")
+        if self.model in SUPERVISED:
+            raise click.UsageError("--by is for models without a target.")
+        if self.state is None and self.model_file is None:
+            raise click.UsageError("Say where the models go: --state FILE, or --model-file FOLDER for a file each.")
+        if self.model_file is not None and os.path.exists(self.model_file) and not os.path.isdir(self.model_file):
+            raise click.UsageError(f"--model-file {self.model_file}: with --by this is a folder.")
 
     def _check_partitions(self) -> None:
         if self.workers is not None and self.cluster is not None:

@@ -179,6 +179,7 @@ class Runner:
         # A model that takes long to write is written less often.
         due = max(self.commit_seconds, self._cost / _COMMIT_SHARE)
         full = self.outputs is not None and self.outputs.n_waiting > _MOST_WAITING
+        full = full or getattr(self.session, "is_full", False)  # groups keep so many models in memory
         if idle or full or not self.source.replayable or time.monotonic() - self._committed >= due:
             self.commit()
 

@@ -22,6 +22,7 @@ Examples:
   everlearn learn kafka://broker:9092/sensors --state run.db --scores redis://localhost/scores
   everlearn learn parts.parquet --model classifier --target defect --model-file parts.evl
   everlearn learn sensors.csv --set forgetting=adaptive --set max_components=50
+  everlearn learn fleet.parquet --by device --state fleet.db
   everlearn learn 'days/*.parquet' --workers 4 --model-file machine.evl
   everlearn learn '/shared/days/*.parquet' --cluster tcp://scheduler:8786 --model-file machine.evl
 
@@ -45,6 +46,7 @@ once from MQTT.
 @click.option("--state", type=click.Path(dir_okay=False), help="Keep the state of the run here, safe from any crash.")
 @click.option("--name", default="model", show_default=True, help="The model's name in the state file.")
 @click.option("--model-file", type=click.Path(dir_okay=False), help="Save the model here at the end.")
+@click.option("--by", metavar="COLUMN", help="Learn one model for each value of this column, such as a device.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Something to say about the model in its file.")
 @click.option("--unit", "units", multiple=True, metavar="COLUMN=UNIT", help="The unit of a column, for the file.")
 @click.option("--report", type=click.Path(dir_okay=False), help="Write a report (one HTML file) here at the end.")
@@ -74,7 +76,11 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     asked.check()
     console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
     # All that learns is slow to import: wrong usage and --help are answered without it.
-    if asked.in_partitions:
+    if asked.by is not None:
+        from everlearn.cli.learn_groups import learn_groups
+
+        learn_groups(asked, console)
+    elif asked.in_partitions:
         from everlearn.cli.learn_partitions import learn_partitions
 
         learn_partitions(asked, console)

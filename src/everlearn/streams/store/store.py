@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -234,6 +234,48 @@ class Store:
                 connection.execute(_DROP_TARGETS, (name, taken))
                 connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
         return new
+
+    def commit_many(
+        self,
+        models: Mapping[str, tuple[Any, int]],
+        *,
+        rows: Mapping[str, int],
+        position: dict[str, Any] | None = None,
+    ) -> dict[str, int]:
+        """Write several models of one step, or none of them.
+
+        Parameters
+        ----------
+        models : mapping
+            By name: the model after the step, and the version that it started from, 0 for a new one.
+        rows : mapping
+            By name: rows that were learned in the step.
+        position : dict, optional
+            Where their common source stands, as JSON values.
+
+        Returns
+        -------
+        dict
+            The new versions, by name.
+        """
+        data = {_check_name(name): dumps(model) for name, (model, _) in models.items()}
+        versions = {}
+        with self._file.transaction() as connection:
+            for name, (model, version) in models.items():
+                self._check_version(connection, name, version)
+                versions[name] = _count(connection, "", {"version": 1})["version"]
+                self._put_model(connection, name, model, versions[name], {"position": position, "memory": None})
+                connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data[name]))
+                _count(connection, name, {"rows": rows[name]})
+        return versions
+
+    def latest_position(self, by: str) -> dict[str, Any] | None:
+        """Where a source whose rows go to models by the column `by` was at the latest commit of any of them."""
+        for row in self._file.query("SELECT position FROM model ORDER BY version DESC LIMIT 1000"):
+            position: dict[str, Any] | None = self._file.plain(row[0], dict | None)
+            if position is not None and position.get("by") == by:
+                return position
+        return None
 
     def note(self, name: str, events: Sequence[Event]) -> None:
         """Add events outside of a step: the model stays as it is."""
