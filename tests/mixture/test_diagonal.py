@@ -16,12 +16,12 @@ def case(D=3, n=40, K=2, seed=0):
     rng = np.random.default_rng(seed)
     Z, R = rng.normal(size=(n, D)) * [1.0, 2.0, 0.5], rng.dirichlet(np.ones(K), n)
     shape = Shape(np.diag(rng.uniform(0.5, 2, D)) + 0.2, np.full(D, 1e-9), 1.5, True)
-    return Rows(Z, np.ones(n), np.full(n, -np.inf)), R, shape
+    return Rows(Z, np.ones(n), np.full(n, -np.inf), float(n)), R, shape
 
 
 def column(rows, R, shape, j):
     """The same in one column, with full covariances."""
-    one = Rows(np.ascontiguousarray(rows.Z[:, [j]]), rows.weights, rows.background)
+    one = Rows(np.ascontiguousarray(rows.Z[:, [j]]), rows.weights, rows.background, rows.total)
     return (
         one,
         kernels.moments_of(one, R),
@@ -71,7 +71,7 @@ def test_marginal_likelihood_is_the_product_over_columns():
 def test_common_shape_is_a_geometric_mean_of_variances():
     rng = np.random.default_rng(1)
     Z = np.concatenate([rng.normal(0, [1.0, 4.0], (4000, 2)), rng.normal(50, [9.0, 1.0], (4000, 2))])
-    rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf))
+    rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf), 8000.0)
     R = np.repeat(np.eye(2), 4000, axis=0)
     shape = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-9), 1.0, True)
     np.testing.assert_allclose(np.diag(shape.matrix), [9.0, 4.0], rtol=0.1)

@@ -22,7 +22,7 @@ def case(request):
     Z = rng.normal(size=(40, D)) + 3.0 * rng.integers(K, size=(40, 1))
     R = rng.dirichlet(np.full(K, 0.3), size=40)
     shape = Shape(np.eye(D) + 0.3, np.full(D, 1e-3), 1.5)
-    return Rows(Z, np.ones(40), np.full(40, -np.inf)), R, shape
+    return Rows(Z, np.ones(40), np.full(40, -np.inf), 40.0), R, shape
 
 
 def test_responsibilities(case):
@@ -43,16 +43,19 @@ def test_leave_one_out_by_leaving_out(case):
         np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior[:3]), atol=tolerance)
 
 
-def test_weight_of_two_leaves_out_one_of_two_rows(case):
+def test_row_of_weight_two_is_left_out_whole(case):
+    """Judged by a model that was never shown it, as a row of weight one is."""
     rows, R, shape = case
-    double = Rows(rows.Z, np.full(40, 2.0), rows.background)
-    copies = Rows(np.repeat(rows.Z, 2, axis=0), np.ones(80), np.full(80, -np.inf))
-    found = []
-    for some, S in ((double, R), (copies, np.repeat(R, 2, axis=0))):
-        moments, out = kernels.moments_of(some, S), np.empty(len(S))
-        kernels.leave_one_out(some, S, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
-        found.append(out)
-    np.testing.assert_allclose(found[0], found[1][::2], rtol=1e-9)
+    weights = np.ones(40)
+    weights[7] = 2.0
+    double = Rows(rows.Z, weights, rows.background, 41.0)
+    moments, out = kernels.moments_of(double, R), np.empty(40)
+    bare = shape._replace(tau=1e-9)
+    kernels.leave_one_out(double, R, moments, kernels.gaussians_of(moments, bare), bare, out, 0)
+    single, expected = kernels.moments_of(rows, R), np.empty(40)
+    kernels.leave_one_out(rows, R, single, kernels.gaussians_of(single, bare), bare, expected, 0)
+    np.testing.assert_allclose(out[7], expected[7], atol=1e-2)
+    assert abs(out[8] - expected[8]) > 1e-4, "the heavier row does count for the others"
 
 
 def test_evidence_of_hard_labels_is_marginals_and_labels(case):
@@ -89,7 +92,7 @@ def test_common_shape_is_the_geometric_mean_of_what_commutes():
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(size=(4000, 2)) * [1.0, 4.0], rng.normal(size=(4000, 2)) * [4.0, 1.0]])
     R = np.repeat(np.eye(2), 4000, axis=0)
-    rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf))
+    rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf), 8000.0)
     found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0, False)
     np.testing.assert_allclose(found.matrix, 4.0 * np.eye(2), atol=0.25)
 

@@ -139,7 +139,7 @@ def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look
         return _looked(state, None, settings)
     if asked.rung is None and n >= 2 * look.looked:
         base = opened(state, n, settings)
-        asked.rung = Rung(base, reconsider(base, settings, asked=True))
+        asked.rung = Rung(base, reconsider(base, settings))
     if asked.rung is None:
         return look
     base, search = asked.rung
@@ -162,7 +162,7 @@ def _looked(state: State, working: Model | None, settings: Settings) -> Look:
     else:
         whole = with_pending_sampled(state, settings)._replace(model=working)
     assert whole.frame is not None
-    model = finish(reconsider(whole, settings, asked=True))
+    model = finish(reconsider(whole, settings))
     return Look(model, whole.frame, rows_seen(state), whole.reservoir, settings.fading)
 
 

@@ -256,7 +256,7 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
     if progress.found is not None:
         return
     if progress.search is None:
-        progress.search = reconsider(_input_of_search(state, settings), settings, asked=False)
+        progress.search = reconsider(_input_of_search(state, settings), settings)
     passed = (rows_seen(state) - due) / lag_of(state, settings)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
     end = time.perf_counter() + seconds
@@ -272,7 +272,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     base = _input_of_search(state, settings)
     found = progress.found
     if found is None:
-        found = finish(progress.search or reconsider(base, settings, asked=False))
+        found = finish(progress.search or reconsider(base, settings))
     rows, weights, n = state.pending
     first = base.n - state.n
     update(found, base.frame, rows[first:n], weights[first:n], settings, None, base.reservoir)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from everlearn.mixture.keep.schedule import search_rows
 from everlearn.mixture.kernels.projection import LEAST, SEEDS
 from everlearn.mixture.state import Array, Components, Model
 
 # Gaussians along the axis of a component, and a single one beside them.
 PARTS = len(SEEDS) + 1
+# Rows that are drawn: so many, and so many a column if that is more.
+ROWS, ROWS_A_COLUMN = 1000, 100
 # Nats that they must have gained on new rows before a search hears of them: chance in one of 3,000.
 PAYS = 8.0
 
@@ -23,7 +24,7 @@ def draw(model: Model, n: int, seed: int) -> Array:
     """
     components, K = model.components, int(model.components.size[0])
     mass = components.mass[:K]
-    size = max(min(search_rows(len(model.shape.ridge)), n), 2 * K)
+    size = max(min(max(ROWS, ROWS_A_COLUMN * len(model.shape.ridge)), n), 2 * K)
     # Systematic rounding: the shares of many small components add up as they should.
     ends = np.round(np.cumsum(mass) / mass.sum() * size).astype(int)
     rng = np.random.default_rng([seed & 0xFFFFFFFF, n, 4])

@@ -14,7 +14,7 @@ from everlearn.mixture.keep.evidence import Fit, weights_normaliser
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import ALPHA, Moments, Rows
-from everlearn.mixture.kernels.moves import entropies, joint_entropies
+from everlearn.mixture.kernels.entropies import entropies, joint_entropies
 from everlearn.mixture.state import Array, Shape, World
 
 # Rows with a smaller share take no part in a component's split.
@@ -53,7 +53,7 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     if r.sum() < MIN_ROWS or len(idx) < MIN_ROWS:
         return None
     shape, background = evidence_shape(fit.shape), problem.world.background
-    some = Rows(np.ascontiguousarray(rows.Z[idx]), r, np.full(len(idx), -np.inf))
+    some = Rows(np.ascontiguousarray(rows.Z[idx]), r, np.full(len(idx), -np.inf), rows.total)
     one = np.ones((len(idx), 1))
     whole = kernels.moments_of(some, one)
     before = kernels.evidence_of(some, one, whole, shape, background)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.mixture.keep.evidence import price
+from everlearn.mixture.keep.world import smooth_columns
 from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.rows import background_of
 from everlearn.mixture.state import Array, Settings, World
@@ -26,9 +27,27 @@ class Problem(NamedTuple):
     tied: NDArray[np.intp]  # columns in which a value occurs twice
 
 
+def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
+    """Rows in an order of their own, so that a search does not depend on that of the stream; copies are one row.
+
+    Returns rows, weights and the factor by which the weights became less. A row that was sent twice, or has weight two,
+    counts for two, but is no evidence for two: the weights sum up to the effective number of rows, (sum w)^2 / sum w^2,
+    if that is less. Equal rows are copies where some column has hardly an equal value otherwise; rows of a lattice are
+    equal by chance.
+    """
+    order = np.lexsort(Z.T[::-1])
+    Z, weights = np.ascontiguousarray(Z[order]), weights[order]
+    equal = (Z[1:] == Z[:-1]) | (np.isnan(Z[1:]) & np.isnan(Z[:-1]))
+    first = np.flatnonzero(np.concatenate([[True], ~equal.all(axis=1)]))
+    if len(first) < len(Z) and smooth_columns(Z[first]).any():
+        Z, weights = Z[first], np.add.reduceat(weights, first)
+    copies = max(1.0, float((weights @ weights) / weights.sum()))
+    return Z, weights / copies, copies
+
+
 def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
-    """The search on given rows; its random starts follow from the seed and the row of the stream."""
-    rows = Rows(Z, weights, background_of(Z, world.background))
+    """The search on given rows; its random starts follow from the two seeds."""
+    rows = Rows(Z, weights, background_of(Z, world.background), float(weights.sum()))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
     varying = int(np.count_nonzero(np.ptp(Z, axis=0)))
     tied = np.flatnonzero((np.diff(np.sort(Z, axis=0), axis=0) == 0.0).any(axis=0))

@@ -13,8 +13,7 @@ from everlearn.mixture.keep import carry as carrying
 from everlearn.mixture.keep import drawn
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.forgetting import sample_weights
-from everlearn.mixture.keep.problem import problem_of
-from everlearn.mixture.keep.schedule import search_rows
+from everlearn.mixture.keep.problem import distinct_rows, problem_of
 from everlearn.mixture.keep.search import choose_fine, polish, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.kernels import fitting as em_kernels
@@ -34,9 +33,9 @@ class Sample(NamedTuple):
     """Sampled rows without gaps."""
 
     Z: Array  # (m, D)
-    weights: Array  # (m,)
+    weights: Array  # (m,), as evidence: their sum is the effective number of rows
     ratio: float  # rows that each stands for
-    n: int  # rows of the stream
+    partial: bool  # whether the stream had other rows, too
     drawn: bool = False  # from the components, as no rows are kept
     unseen: NDArray[np.intp] | None = None  # columns without any value
 
@@ -49,7 +48,7 @@ class Sums(NamedTuple):
     scatters: Array  # (K, D, D)
 
 
-def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[None, None, Model]:
+def reconsider(state: State, settings: Settings) -> Generator[None, None, Model]:
     """Search the structure of the sampled rows, beginning with the components of the state, if any.
 
     Yields between slices of work; the state stays as it is.
@@ -58,18 +57,19 @@ def reconsider(state: State, settings: Settings, *, asked: bool) -> Generator[No
         old = refreshed(state.model)
         rows = drawn.draw(old, state.n, settings.seed)
         ratio = float(old.components.total[0]) / len(rows)
-        sample = Sample(rows, np.ones(len(rows)), ratio, state.n, drawn=True)
-        return (yield from _search(sample, None, old, settings, asked))
-    slots, weights, ratio = sample_weights(state.reservoir, settings.fading)
-    raw = state.reservoir.rows[slots].astype(np.float64)
-    rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, state.n, 1])
+        sample = Sample(rows, np.ones(len(rows)), ratio, True, drawn=True)
+        return (yield from _search(sample, None, old, settings))
+    slots, own, stands_for = sample_weights(state.reservoir, settings.fading)
+    raw, weights, copies = distinct_rows(state.reservoir.rows[slots].astype(np.float64), own)
+    ratio = stands_for * copies
+    rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, _seed(weights, ratio), 1])
     gaps = bool(np.isnan(raw).any())
     unseen = np.flatnonzero(np.isnan(raw).all(axis=0)) if gaps else None
     model = None if state.model is None else refreshed(state.model)
     for _ in range(FIRST_PASSES if gaps and model is None else 1):
-        sample = Sample(fill(raw, model, rng) if gaps else raw, weights, ratio, state.n, unseen=unseen)
+        sample = Sample(fill(raw, model, rng) if gaps else raw, weights, ratio, stands_for > 1.0, unseen=unseen)
         yield
-        model = yield from _search(sample, raw if gaps else None, model, settings, asked)
+        model = yield from _search(sample, raw if gaps else None, model, settings)
     assert model is not None
     return model
 
@@ -81,40 +81,39 @@ def refreshed(model: Model) -> Model:
     return model._replace(components=components)
 
 
-def _search(
-    sample: Sample, raw: Array | None, old: Model | None, settings: Settings, asked: bool
-) -> Generator[None, None, Model]:
+def _seed(weights: Array, ratio: float) -> int:
+    """A number for random draws that is the same for a row of weight two and for two rows."""
+    return round(float(weights.sum()) * ratio)
+
+
+def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Settings) -> Generator[None, None, Model]:
     """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
-    Z, weights, ratio, n, is_drawn, _ = sample
+    Z, weights, ratio, partial, is_drawn, _ = sample
     fine = 1.0 if old is None else old.fine
     world = _world(sample, old, fine)
     ridge = ridge_of(world.variance, world.smooth, fine)
     start = None if old is None else _responsibilities(Z, old.components, world)
     yield
     created = old is not None and old.components.size[0] > old.known
-    settled = (ratio > 1.0 or is_drawn) and old is not None and not created
-    crowd = not settled and (asked or created or n <= search_rows(Z.shape[1]))
-    some = _chosen(len(Z), search_rows(Z.shape[1]), n)
-    part = problem_of(np.ascontiguousarray(Z[some]), weights[some].copy(), world, ridge, settings, n)
-    shape = None if old is None else old.shape
-    fit = yield from search(part, None if start is None else start[some], shape, crowd=crowd)
-    if settled and old is not None and start is not None and carrying.is_unmoved(start[some], fit):
+    settled = partial and old is not None and not created
+    problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+    fit = yield from search(problem, start, None if old is None else old.shape, crowd=not settled)
+    if settled and old is not None and start is not None and carrying.is_unmoved(start, fit):
         drawn.try_other_axes(old.components)
         return _stay(old, fit, world)
-    whole = part if len(some) == len(Z) else problem_of(Z, weights, world, ridge, settings, n)
-    fit = yield from polish(whole, fit)
+    fit = yield from polish(problem, fit)
     # Draws say nothing about the noise of the columns.
-    finer = fine if is_drawn else (yield from choose_fine(whole, fit, fine))
+    finer = fine if is_drawn else (yield from choose_fine(problem, fit, fine))
     if finer != fine:
         fine, world = finer, _world(sample, old, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
-        whole = problem_of(Z, weights, world, ridge, settings, n)
-        fit = yield from polish(whole, fit._replace(shape=fit.shape._replace(ridge=ridge)))
+        problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+        fit = yield from polish(problem, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
         fit = yield from _em_with_gaps(raw, weights, fit)
         fit = _without_unseen(fit, np.flatnonzero(np.isnan(raw).all(axis=0)))
     stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
-    if (ratio > 1.0 or is_drawn) and old is not None and start is not None:
+    if partial and old is not None and start is not None:
         stock = carrying.carry(stock, carrying.stock_of_components(old.components), Z, weights, start, fit)
         total = float(old.components.total[0])
     room = carrying.room_for(fit.size, settings)
@@ -130,17 +129,6 @@ def _world(sample: Sample, old: Model | None, fine: float) -> World:
     return world_of_rows(sample.Z, sample.weights, fine, known, sample.unseen)
 
 
-def _chosen(m: int, most: int, n: int) -> NDArray[np.intp]:
-    """Numbers of the sampled rows that a search works on, in their order.
-
-    Drawn and not every second one: sampled rows stand in the order of the stream, and of a stream in which two groups
-    take turns every second row is of one group.
-    """
-    if m <= most:
-        return np.arange(m)
-    return np.sort(np.random.default_rng([n, m, 2]).permutation(m)[: -(-m // -(-m // most))])
-
-
 def _stay(old: Model, fit: Fit, world: World) -> Model:
     """The sample asks for no other components: only what all have in common is renewed."""
     refresh_all(old.components, fit.shape)
@@ -149,7 +137,7 @@ def _stay(old: Model, fit: Fit, world: World) -> Model:
 
 def _responsibilities(Z: Array, components: Components, world: World) -> Array:
     K = int(components.size[0])
-    rows = Rows(Z, np.ones(len(Z)), background_of(Z, world.background))
+    rows = Rows(Z, np.ones(len(Z)), background_of(Z, world.background), float(len(Z)))
     known = Gaussians(components.means[:K], components.factors[:K], components.heights[:K], np.zeros(K))
     R = np.zeros((len(Z), K))
     em_kernels.expect(rows, known, R, np.empty(len(Z)), 0, len(Z))

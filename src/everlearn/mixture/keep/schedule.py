@@ -20,11 +20,6 @@ def warmup_rows(D: int, reservoir: int) -> int:
     return min(max(200, 5 * D), 2000, reservoir) if reservoir else min(max(500, 50 * D), 2000)
 
 
-def search_rows(D: int) -> int:
-    """Rows on which moves are tried: the others of the reservoir only polish the result."""
-    return max(1000, 100 * D)
-
-
 def has_grown(n: int, since: int, interval: int) -> bool:
     """Whether so many rows have come since row `since` that a question is worth a search of its own.
 

@@ -43,8 +43,9 @@ MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 UNCHANGED = 0.02
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
-# k-means++ seeds of the second start, at most.
+# k-means++ seeds of a start, at most; such starts, at most, and the rows that they may have together, if not one.
 CROWD = 24
+CROWDS, CROWDED_ROWS = 3, 2000
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 # A search ends its rounds after so many multiplications.
@@ -54,9 +55,10 @@ BUDGET = 2e9
 def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
     """Best fit from responsibilities `start` (or from one component) and, with `crowd`, from k-means++ seeds.
 
-    Moves are tried on the rows given; a crowd of seeds, which moves then merge, avoids most local optima.
+    A crowd of seeds, which moves then merge, avoids most local optima; with few rows, where a search costs little,
+    several crowds do.
     """
-    m = len(problem.rows.Z)
+    m, D = problem.rows.Z.shape
     tau = FIRST_TAU if shape is None else shape.tau
     fixed = problem.settings.fixed
     if fixed:
@@ -65,18 +67,15 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     # Also where the start has more components than there are seeds: on the wall robot's readings, sorted, leaving the
     # second start out then costs 3 nats a row (benchmarks/mixture_quality.py).
     if crowd:
-        D = problem.rows.Z.shape[1]
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
-        other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU, fit.value)
-        fit = other if other.value > fit.value else fit
+        for _ in range(min(max(CROWDED_ROWS // m, 1), CROWDS)):
+            other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU, fit.value)
+            fit = other if other.value > fit.value else fit
     return fit
 
 
 def polish(problem: Problem, fit: Fit) -> Slices:
-    """EM on all rows of the sample from a fit to some of them; merges that all of them now ask for.
-
-    A component that some of the rows paid for by chance is not paid for by the others.
-    """
+    """EM from a fit until it converges, and the merges that it then asks for."""
     R = np.zeros((len(problem.rows.Z), fit.size))
     yield from _expect(problem.rows, fit.moments, fit.shape, R)
     moments = kernels.moments_of(problem.rows, R)
@@ -333,12 +332,12 @@ def _best_pairs(gains: Array) -> list[tuple[int, int]]:
 def _seeded(problem: Problem, K: int) -> Array:
     """Responsibilities of k-means++ seeds: most of a row goes to the nearest."""
     scale = np.sqrt(np.diag(problem.world.typical) + problem.ridge)
-    Z, rng = problem.rows.Z / scale, problem.rng
+    Z, weights, rng = problem.rows.Z / scale, problem.rows.weights, problem.rng
     nearest, seeds = np.full(len(Z), np.inf), np.zeros(len(Z), dtype=np.intp)
     for k in range(K):
-        p = nearest * problem.rows.weights if k else problem.rows.weights
-        total = p.sum()
-        at = rng.choice(len(Z), p=p / total) if total > 0.0 else int(rng.integers(len(Z)))
+        p = nearest * weights if k else weights
+        p = p if p.sum() > 0.0 else weights
+        at = rng.choice(len(Z), p=p / p.sum())
         distance = ((Z - Z[at]) ** 2).sum(axis=1)
         seeds[distance < nearest] = k
         nearest = np.minimum(nearest, distance)

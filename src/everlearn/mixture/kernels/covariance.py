@@ -54,5 +54,8 @@ def covariances_of(components, shape):
     for k in range(K):
         count = components.counts[k]
         posterior_scatter(count, components.scatter[k], shape, out[k])
-        out[k] *= covariance_factor(count, shape.tau)
+        scale = covariance_factor(count, shape.tau)
+        for i in range(D):
+            for j in range(D):
+                out[k, i, j] *= scale
     return out

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.linalg.compile import kernel
+from everlearn.linalg.dense import copy_matrix, copy_vector
 from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Shape
 from everlearn.mixture.kernels.rows import NEGLIGIBLE, background_joint, limited, refresh, squared_distance
@@ -33,7 +34,9 @@ def renew(components, answers, shape):
     for k in range(c.size[0]):
         if k >= a.size[0] or a.mass[k] != c.mass[k]:
             a.mass[k], a.counts[k], a.fresh[k] = c.mass[k], c.counts[k], c.fresh[k]
-            a.means[k], a.shift[k], a.scatter[k] = c.means[k], c.shift[k], c.scatter[k]
+            copy_vector(c.means[k], a.means[k])
+            copy_vector(c.shift[k], a.shift[k])
+            copy_matrix(c.scatter[k], a.scatter[k])
             refresh(k, a, shape)
     a.size[0], a.total[0] = c.size[0], c.total[0]
 

@@ -45,6 +45,7 @@ class Rows(NamedTuple):
     Z: np.ndarray  # (m, D)
     weights: np.ndarray  # (m,)
     background: np.ndarray  # (m,), log joint of the broad Gaussian of all rows
+    total: float  # weight of all rows of the search, of which these may be some
 
 
 class Parts(NamedTuple):
@@ -53,6 +54,7 @@ class Parts(NamedTuple):
     moments: Moments
     gaussians: Gaussians
     shape: Shape
+    own_share: float  # of the common shape, tau times, that a row of weight one has made
 
 
 @inlined
@@ -122,7 +124,9 @@ def gaussians_of(moments, shape):
         posterior_scatter(count, moments.scatters[k], shape, B)
         log_dets[k] = invert_factor(B, factors[k])
         scale = covariance_factor(count, shape.tau)
-        factors[k] /= np.sqrt(scale)
+        for i in range(D):
+            for j in range(i + 1):
+                factors[k, i, j] /= math.sqrt(scale)
         heights[k] = math.log(max(count, TINY)) - 0.5 * (D * (LOG_2PI + math.log(scale)) + log_dets[k])
     return Gaussians(moments.means, factors, heights, log_dets)
 
@@ -161,31 +165,15 @@ def expect(rows, gaussians, R, log_joints, start, stop):
             log_joints[t] = share_row(room.joints, room.top[t - first], t - first, rows.background[t], R[t])
 
 
-@kernel
-def em(rows, R, shape, steps, tolerance):
-    """EM steps on few rows, changing R in place; returns the moments of the last R."""
-    m = len(rows.Z)
-    log_joints, last = np.empty(m), -np.inf
-    moments = moments_of(rows, R)
-    for _ in range(steps):
-        expect(rows, gaussians_of(moments, shape), R, log_joints, 0, m)
-        moments = moments_of(rows, R)
-        value = np.sum(rows.weights * log_joints)
-        if value - last < tolerance:
-            break
-        last = value
-    return moments
-
-
 @inlined
 def joint_without(r, joint, x, k, parts):
     """Log joint of a row with component k once its share r is left out of the component, from that with it."""
-    moments, gaussians, shape = parts
+    moments, gaussians, shape, own_share = parts
     D, N = x.shape[0], moments.counts[k]
     left = N - r
     if left < 1e-3 * N or left < 1e-6:
         return -np.inf
-    a, whole, scale = r * N / left, covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
+    a, whole, scale = r * (N / left + own_share), covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
     q, log_rest = 0.0, 0.0
     if shape.diagonal:
         for j in range(D):
@@ -204,12 +192,14 @@ def joint_without(r, joint, x, k, parts):
 @inlined
 def leave_out_row(t, lane, rows, R, parts, joints):
     """Log-density of row t by components without it, unnormalised, from its log joints with them."""
-    one, top = min(rows.weights[t], 1.0), rows.background[t]
+    top = rows.background[t]
     for k in range(R.shape[1]):
-        r = one * R[t, k]
+        r = rows.weights[t] * R[t, k]
         if r >= 1e-9:
             joints[k, lane] = joint_without(r, joints[k, lane], rows.Z[t], k, parts)
         top = max(top, joints[k, lane])
+    if top == -np.inf:
+        return top
     s = math.exp(rows.background[t] - top)
     for k in range(R.shape[1]):
         if joints[k, lane] > top - NEGLIGIBLE:
@@ -223,18 +213,19 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
 
     With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
-    ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The ridge
-    that the row itself adds to B stays, which changes less than the ridge's share of the variance. Diagonal covariances
-    have these formulas for each column.
+    ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The shape
+    that components share is made of the rows, too: a row takes its part of it along, which adds r tau / rows to a.
+    Without that, common shapes of many columns fit the rows that they are judged by. A row of weight two is left out
+    whole: with its copy inside, the model would know it. The ridge that the row itself adds to B stays, which changes
+    less than the ridge's share of the variance. Diagonal covariances have these formulas for each column.
     """
-    total, parts = np.sum(rows.weights), Parts(moments, gaussians, shape)
+    parts = Parts(moments, gaussians, shape, shape.tau / max(rows.total, 1.0))
     room = room_for(len(moments.counts), rows.Z.shape[1])
     for first in range(start, start + len(out), LANES):
         joints_of_eight(rows, gaussians, R, first, room)
         for t in range(first, min(first + LANES, start + len(out))):
-            one = min(rows.weights[t], 1.0)
             top = leave_out_row(t, t - first, rows, R, parts, room.joints)
-            out[t - start] = top - math.log(max(total - one, 1e-6))
+            out[t - start] = top - math.log(max(rows.total - rows.weights[t], 1e-6))
 
 
 @kernel

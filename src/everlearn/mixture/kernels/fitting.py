@@ -1,8 +1,14 @@
 """The steps of a fit, row by row where columns are few (`em`), by matrix products where they are many (`wide`)."""
 
+import math
+
+import numpy as np
+from scipy.special import gammaln
+
 from everlearn.mixture.kernels import em as few
-from everlearn.mixture.kernels import moves as few_moves
 from everlearn.mixture.kernels import wide as many
+from everlearn.mixture.kernels.em import ALPHA, SMALL, TINY
+from everlearn.mixture.kernels.entropies import entropies
 
 # Columns from which on matrix products pay (benchmarks/mixture.py).
 MANY_COLUMNS = 65
@@ -27,11 +33,6 @@ def expect(rows, gaussians, R, log_joints, start, stop):
     _steps(rows.Z.shape[1]).expect(rows, gaussians, R, log_joints, start, stop)
 
 
-def em(rows, R, shape, steps, tolerance):
-    """EM steps, changing R in place; returns the moments of the last R."""
-    return _steps(rows.Z.shape[1]).em(rows, R, shape, steps, tolerance)
-
-
 def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     """Log-density of some rows from `start` on, each judged by components without it, given R."""
     _steps(rows.Z.shape[1], shape.diagonal).leave_one_out(rows, R, moments, gaussians, shape, out, start)
@@ -42,21 +43,50 @@ def log_marginals(moments, shape, background):
     return _steps(moments.means.shape[1], shape.diagonal).log_marginals(moments, shape, background)
 
 
-def _moves(D, diagonal=False):
-    return many if D >= MANY_COLUMNS and not diagonal else few_moves
+# -- what is made of these steps ---------------------------------------------------------------------
+# Not compiled: as a part of them each step would be compiled once more, for seconds; a call takes microseconds.
+
+
+def em(rows, R, shape, steps, tolerance):
+    """EM steps, changing R in place; returns the moments of the last R."""
+    log_joints, last = np.empty(len(rows.Z)), -np.inf
+    moments = moments_of(rows, R)
+    for _ in range(steps):
+        expect(rows, gaussians_of(moments, shape), R, log_joints, 0, len(rows.Z))
+        moments = moments_of(rows, R)
+        value = float(rows.weights @ log_joints)
+        if value - last < tolerance:
+            break
+        last = value
+    return moments
 
 
 def evidence_of(rows, R, moments, shape, background):
     """Lower bound of the log-evidence for any R: marginal likelihoods, Dirichlet-multinomial and entropy of R."""
-    return _moves(rows.Z.shape[1], shape.diagonal).evidence_of(rows, R, moments, shape, background)
+    counts = moments.counts
+    K, n = len(counts), counts.sum()
+    labels = gammaln(ALPHA + counts).sum() - K * math.lgamma(ALPHA) + math.lgamma(K * ALPHA)
+    labels -= math.lgamma(K * ALPHA + n)
+    return float(log_marginals(moments, shape, background).sum() + labels + entropies(rows, R).sum())
 
 
 def evidence_after_em(rows, R, shape, background, steps, tolerance, least):
     """Evidence after EM steps, which change R in place; -inf if a component keeps fewer rows than `least`."""
-    kernels = _moves(rows.Z.shape[1], shape.diagonal)
-    return kernels.evidence_after_em(rows, R, shape, background, steps, tolerance, least)
+    moments = em(rows, R, shape, steps, tolerance)
+    return -math.inf if moments.counts.min() < least else evidence_of(rows, R, moments, shape, background)
 
 
 def change_left_out(rows, old, new, left_out, shape):
-    """Change of the leave-one-out log-likelihood when components with responsibilities `old` become those of `new`."""
-    return _moves(rows.Z.shape[1], shape.diagonal).change_left_out(rows, old, new, left_out, shape)
+    """Change of the leave-one-out log-likelihood when components with responsibilities `old` become those of `new`.
+
+    `left_out` is the log-density of each row that was left out. The rest of the mixture stays as it is: only the rows
+    of the components that change are looked at.
+    """
+    index = np.flatnonzero(old.sum(axis=1) > SMALL)
+    some = few.Rows(rows.Z[index], rows.weights[index], np.full(len(index), -np.inf), rows.total)
+    density = []
+    for R in (old[index], new[index]):
+        moments, out = moments_of(some, R), np.empty(len(index))
+        leave_one_out(some, R, moments, gaussians_of(moments, shape), shape, out, 0)
+        density.append(np.exp(np.minimum(out - left_out[index], 700.0)))
+    return float(some.weights @ np.log(np.maximum(1.0 - density[0], 0.0) + density[1] + TINY))

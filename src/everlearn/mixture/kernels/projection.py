@@ -8,7 +8,7 @@ if it does not, the next axis is tried.
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import cholesky_of_block
+from everlearn.linalg.dense import cholesky_of_block, copy_vector
 
 # A component begins when it has this many rows, and D more: before, its factors still move.
 FIRST_ROWS = 10.0
@@ -62,7 +62,7 @@ def choose_axis(factor, number, normals, axis):
     For an eigenvector v of the precision F'F, v'(x - mean) is proportional to (F v)'u with u = F (x - mean).
     """
     D = len(axis)
-    axis[:] = normals
+    copy_vector(normals, axis)
     number %= 2 * D
     if D <= PRINCIPAL and number < D:
         precision = np.zeros((D, D))
@@ -75,7 +75,11 @@ def choose_axis(factor, number, normals, axis):
             axis[i] = 0.0
             for a in range(i + 1):
                 axis[i] += factor[i, a] * vectors[a, number]
-    axis /= np.sqrt(np.sum(axis * axis))
+    length = 0.0
+    for i in range(D):
+        length += axis[i] * axis[i]
+    for i in range(D):
+        axis[i] /= np.sqrt(length)
 
 
 @inner
@@ -130,7 +134,7 @@ def whiten(factor, mean, x, u):
 def draw_gaps(x, filled, rest, normals, out):
     """A draw of the gaps of x, given their conditional means in `filled` and their conditional covariance `rest`."""
     gaps = np.flatnonzero(np.isnan(x))
-    out[:] = filled
+    copy_vector(filled, out)
     L = np.empty((len(gaps), len(gaps)))
     if np.isfinite(cholesky_of_block(rest, gaps, 0, L)):
         for a in range(len(gaps)):

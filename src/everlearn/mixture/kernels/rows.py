@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.linalg.compile import inlined, inner, kernel
+from everlearn.linalg.dense import copy_vector
 from everlearn.linalg.handle import Handle
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.distances import LANES, distances_of_eight
@@ -112,7 +113,8 @@ def fade(K, factor, components):
         for q in range(c.along.shape[1]):
             c.along[k, q, 0] *= factor
             c.along[k, q, 2] *= factor
-        c.progress[k, :2] *= factor
+        c.progress[k, 0] *= factor
+        c.progress[k, 1] *= factor
 
 
 @inlined
@@ -147,7 +149,7 @@ def create(K, weight, x, components, shape):
     """Make component K of one row."""
     c = components
     c.mass[K], c.counts[K], c.fresh[K] = weight, 0.0, weight
-    c.means[K] = x
+    copy_vector(x, c.means[K])
     c.shift[K] = 0.0
     c.scatter[K] = 0.0
     c.progress[K] = 0.0

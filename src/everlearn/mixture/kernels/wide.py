@@ -11,8 +11,7 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.special import gammaln
 
 from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
-from everlearn.mixture.kernels.em import ALPHA, SMALL, TINY, Gaussians, Moments
-from everlearn.mixture.kernels.moves import entropies
+from everlearn.mixture.kernels.em import SMALL, TINY, Gaussians, Moments
 
 # Numbers in a block of deviations.
 BLOCK = 1 << 21
@@ -94,42 +93,22 @@ def expect(rows, gaussians, R, log_joints, start, stop):
     log_joints[part] = total
 
 
-def em(rows, R, shape, steps, tolerance):
-    """EM steps, changing R in place; returns the moments of the last R."""
-    log_joints, last = np.empty(len(rows.Z)), -np.inf
-    moments = moments_of(rows, R)
-    for _ in range(steps):
-        expect(rows, gaussians_of(moments, shape), R, log_joints, 0, len(rows.Z))
-        moments = moments_of(rows, R)
-        value = float(rows.weights @ log_joints)
-        if value - last < tolerance:
-            break
-        last = value
-    return moments
-
-
-def joints_left_out(rows, R, moments, gaussians, shape, part):
-    """Log joints of some rows with components that they are left out of; full covariances."""
-    Z, D, tau = rows.Z[part], rows.Z.shape[1], shape.tau
-    one = np.minimum(rows.weights[part], 1.0)
-    N, r = moments.counts, one[:, None] * R[part]
-    left = np.maximum(N - r, TINY)
-    d2 = distances(Z, gaussians.means, gaussians.factors)
-    scale = factors_of_counts(left, tau)
-    q = d2 * factors_of_counts(N, tau)
-    rest = np.maximum(1.0 - r * N / left * q, 1e-12)
-    distance = q / rest * (N / left) ** 2 / scale
-    joint = np.log(left) - 0.5 * (D * (LOG_2PI + np.log(scale)) + gaussians.log_dets + np.log(rest) + distance)
-    joint = np.where(r < 1e-9, gaussians.heights - 0.5 * d2, joint)
-    return np.where((r >= 1e-9) & ((left < 1e-3 * N) | (left < 1e-6)), -np.inf, joint)
-
-
 def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     """Log-density of some rows, each judged by components without it, given R; full covariances."""
     part = slice(start, start + len(out))
-    joint = joints_left_out(rows, R, moments, gaussians, shape, part)
-    total = np.logaddexp(np.logaddexp.reduce(joint, axis=1), rows.background[part])
-    out[:] = total - np.log(np.maximum(rows.weights.sum() - np.minimum(rows.weights[part], 1.0), 1e-6))
+    D, tau, weights = rows.Z.shape[1], shape.tau, rows.weights[part]
+    N, r = moments.counts, weights[:, None] * R[part]
+    left = np.maximum(N - r, TINY)
+    d2 = distances(rows.Z[part], gaussians.means, gaussians.factors)
+    scale = factors_of_counts(left, tau)
+    q = d2 * factors_of_counts(N, tau)
+    rest = np.maximum(1.0 - r * (N / left + tau / max(rows.total, 1.0)) * q, 1e-12)
+    distance = q / rest * (N / left) ** 2 / scale
+    joint = np.log(left) - 0.5 * (D * (LOG_2PI + np.log(scale)) + gaussians.log_dets + np.log(rest) + distance)
+    joint = np.where(r < 1e-9, gaussians.heights - 0.5 * d2, joint)
+    joint = np.where((r >= 1e-9) & ((left < 1e-3 * N) | (left < 1e-6)), -np.inf, joint)
+    density = np.logaddexp(np.logaddexp.reduce(joint, axis=1), rows.background[part])
+    out[:] = density - np.log(np.maximum(rows.total - weights, 1e-6))
 
 
 def log_marginals(moments, shape, background):
@@ -146,34 +125,3 @@ def log_marginals(moments, shape, background):
     value -= 0.5 * D * (dof * math.log(math.pi) + np.log(np.maximum(counts, 1.0)))
     d2 = distances(means, background.centre[None], background.factor[None])[:, 0]
     return value + (background.height - 0.5 * d2) * np.minimum(counts, 1.0)
-
-
-# -- moves ------------------------------------------------------------------------------------------
-
-
-def evidence_of(rows, R, moments, shape, background):
-    """Lower bound of the log-evidence for any R; full covariances."""
-    counts = moments.counts
-    K, n = len(counts), counts.sum()
-    labels = gammaln(ALPHA + counts).sum() - K * math.lgamma(ALPHA) + math.lgamma(K * ALPHA)
-    labels -= math.lgamma(K * ALPHA + n)
-    return float(log_marginals(moments, shape, background).sum() + labels + entropies(rows, R).sum())
-
-
-def evidence_after_em(rows, R, shape, background, steps, tolerance, least):
-    """Evidence after EM steps, which change R in place; -inf if a component keeps fewer rows than `least`."""
-    moments = em(rows, R, shape, steps, tolerance)
-    return -math.inf if moments.counts.min() < least else evidence_of(rows, R, moments, shape, background)
-
-
-def change_left_out(rows, old, new, left_out, shape):
-    """Change of the leave-one-out log-likelihood when components with responsibilities `old` become those of `new`."""
-    index = np.flatnonzero(old.sum(axis=1) > SMALL)
-    some = type(rows)(*(values[index] for values in rows))
-    log_total = np.log(np.maximum(rows.weights.sum() - np.minimum(some.weights, 1.0), 1e-6))
-    joint, density = left_out[index] + log_total, []
-    for R in (old[index], new[index]):
-        moments = moments_of(some, R)
-        joints = joints_left_out(some, R, moments, gaussians_of(moments, shape), shape, slice(None))
-        density.append(np.exp(np.minimum(joints - joint[:, None], 700.0)).sum(axis=1))
-    return float(some.weights @ np.log(np.maximum(1.0 - density[0], 0.0) + density[1] + TINY))
