@@ -46,6 +46,7 @@ BENCHMARKS = {
     "mixture": Benchmark("mixture.py", ("figmn", *SHARED), one_thread=False),
     "mixture_quality": Benchmark("mixture_quality.py", MIXTURE),
     "mixture_speed": Benchmark("mixture_speed.py", MIXTURE),
+    "mixture_price": Benchmark("mixture_price.py", MIXTURE),
     "networks": Benchmark("networks.py", ("networks", "continual"), needs="torch and MNIST"),
     "one_pass": Benchmark("one_pass.py", MIXTURE),
     "partitions": Benchmark("partitions.py", ("distributed", *MIXTURE)),

@@ -28,7 +28,7 @@ from everlearn.mixture.state import (
 )
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
-PACE = ((0.5, 2e-4), (0.75, 8e-4), (1.0, 5e-3))
+PACE = ((0.5, 4e-4), (0.75, 2e-3), (0.9, 6e-3), (1.0, 1.2e-2))
 
 
 class Prepared(NamedTuple):
@@ -259,9 +259,10 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
         progress.search = reconsider(_input_of_search(state, settings), settings)
     passed = (rows_seen(state) - due) / lag_of(state, settings)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
-    end = time.perf_counter() + seconds
+    # Of this thread, so that a busy machine does not leave the work to the row that adopts.
+    end = time.thread_time() + seconds
     try:
-        while time.perf_counter() < end:
+        while time.thread_time() < end:
             next(progress.search)
     except StopIteration as stop:
         progress.found = stop.value

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.mixture.keep.evidence import price
-from everlearn.mixture.keep.world import smooth_columns
+from everlearn.mixture.keep.world import DISTINCT
 from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.rows import background_of
 from everlearn.mixture.state import Array, Settings, World
@@ -32,17 +32,26 @@ def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
 
     Returns rows, weights and the factor by which the weights became less. A row that was sent twice, or has weight two,
     counts for two, but is no evidence for two: the weights sum up to the effective number of rows, (sum w)^2 / sum w^2,
-    if that is less. Equal rows are copies where some column has hardly an equal value otherwise; rows of a lattice are
-    equal by chance.
+    if that is less.
     """
     order = np.lexsort(Z.T[::-1])
     Z, weights = np.ascontiguousarray(Z[order]), weights[order]
     equal = (Z[1:] == Z[:-1]) | (np.isnan(Z[1:]) & np.isnan(Z[:-1]))
     first = np.flatnonzero(np.concatenate([[True], ~equal.all(axis=1)]))
-    if len(first) < len(Z) and smooth_columns(Z[first]).any():
+    if len(first) < len(Z) and _are_copies(Z[first]):
         Z, weights = Z[first], np.add.reduceat(weights, first)
     copies = max(1.0, float((weights @ weights) / weights.sum()))
     return Z, weights / copies, copies
+
+
+def _are_copies(distinct: Array) -> bool:
+    """Whether rows that were equal are copies: rows of a lattice are equal by chance.
+
+    Copies if some column has hardly a value twice among the distinct rows, so that who agrees in it agrees in all. In a
+    single column that says nothing.
+    """
+    values = np.array([len(np.unique(column)) for column in distinct.T])
+    return bool(np.count_nonzero(values > 1) > 1 and values.max() > DISTINCT * len(distinct))
 
 
 def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:

@@ -43,9 +43,10 @@ MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 UNCHANGED = 0.02
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
-# k-means++ seeds of a start, at most; such starts, at most, and the rows that they may have together, if not one.
+# k-means++ seeds of a start, at most.
 CROWD = 24
-CROWDS, CROWDED_ROWS = 3, 2000
+# Such starts, at most, and the rows that they may have together, if not one; samples of fewer rows have one.
+CROWDS, CROWDED_ROWS, CROWDS_FROM = 2, 2000, 64
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 # A search ends its rounds after so many multiplications.
@@ -68,7 +69,7 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     # second start out then costs 3 nats a row (benchmarks/mixture_quality.py).
     if crowd:
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
-        for _ in range(min(max(CROWDED_ROWS // m, 1), CROWDS)):
+        for _ in range(min(max(CROWDED_ROWS // m, 1), CROWDS) if m >= CROWDS_FROM else 1):
             other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU, fit.value)
             fit = other if other.value > fit.value else fit
     return fit

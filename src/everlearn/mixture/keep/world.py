@@ -25,7 +25,8 @@ DISTINCT = 0.9
 
 
 def frame_of_rows(X: Array) -> Frame:
-    """Median and power-of-two scale of each column over its observed cells."""
+    """Median and power-of-two scale of each column over its observed cells; a row that comes twice counts once."""
+    X = np.unique(X, axis=0)
     centre = np.array([np.median(v) if len(v) else 0.0 for v in _observed(X)])
     std = np.sqrt(trimmed_variances(X, centre))
     std = np.where(std > 1e-12 * np.abs(centre), std, 0.0)
