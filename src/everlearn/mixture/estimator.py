@@ -13,27 +13,26 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices
-from everlearn.base.conditioning import to_scale
 from everlearn.base.draws import check_draws, generator
 from everlearn.base.estimator import UNDO_ROWS, check_min_rows
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.base.privacy import MIN_ROWS
 from everlearn.errors import InputError, MergeError
-from everlearn.gaussian import conditional
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.linalg.column_scan import subtract_observed
+from everlearn.low_rank.ask import Look as LowRankLook
+from everlearn.low_rank.wide import Wide
 from everlearn.mixture import adaptive, anonymous, ask, columns, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
+from everlearn.mixture.answers import FullAnswers
 from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.drawn import PARTS
-from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
-from everlearn.mixture.p_values import p_values
 from everlearn.mixture.state import Array, Info, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.page_hinkley import PageHinkley, check
@@ -78,8 +77,12 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns. With 0 no row
         is kept after the warm-up of 500 rows (50 a column, if that is more; 2000 at most): searches then work on rows
         drawn from the components, which find less where groups come one after the other (docs/structure.md).
-    covariance_type : {"full", "diag"}, default="full"
-        Shape of the covariances.
+    covariance_type : {"full", "diag", "low_rank"}, default="full"
+        Shape of the covariances. "low_rank", for hundreds to thousands of columns, is a few directions and a noise of
+        each column: its cost is linear in the columns, and it is right also with fewer rows than columns [2]_.
+    rank : "auto" or int, default="auto"
+        With covariance_type="low_rank": most directions that a component keeps. It bounds the memory; how many are
+        used follows from the rows (`ranks_`). "auto" is 16, or an eighth of the columns if that is less.
     forgetting : None, float or "adaptive", default=None
         Factor by which what was learned fades with each row. None forgets nothing.
     scale : "auto" or array-like of shape (n_features,), default="auto"
@@ -116,6 +119,12 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         Mean log-density of the rows, each taken before it was learned; None while warming up.
     events_ : list of Event
         The latest novelties and changes, at most 1000: row number, kind and value.
+    ranks_ : ndarray of shape (n_components_,)
+        Directions that each component uses; only with covariance_type="low_rank".
+    loadings_ : ndarray of shape (n_components_, rank, n_features)
+        With covariance_type="low_rank": covariances are ``loadings_[k].T @ loadings_[k] + diag(noise_variances_[k])``.
+    noise_variances_ : ndarray of shape (n_components_, n_features)
+        With covariance_type="low_rank": variance of each column that the directions do not explain.
     keeps_rows_ : bool
         Whether the model, and with it its file, holds rows of the stream: with reservoir=0 only during the warm-up.
     n_features_in_ : int
@@ -126,6 +135,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     References
     ----------
     .. [1] docs/structure.md: how the number of components is found.
+    .. [2] Z. Ghahramani and G. Hinton, "The EM algorithm for mixtures of factor analyzers", 1996.
 
     Examples
     --------
@@ -141,7 +151,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_", "_members_")
+    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_", "_members_", "_wide_")
     _merges_by_name: ClassVar[bool] = True
     _merge_free: ClassVar[dict[str, str]] = MixtureAnswers._merge_free | {
         **dict.fromkeys(
@@ -153,7 +163,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "reservoir": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "diag"})],
+        "covariance_type": [StrOptions({"full", "diag", "low_rank"})],
+        "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
         "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
         "novelty_level": [Interval(Real, 0, 1, closed="neither")],
@@ -170,6 +181,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         max_components: Any = "auto",
         reservoir: Any = "auto",
         covariance_type: str = "full",
+        rank: Any = "auto",
         forgetting: Any = None,
         scale: Any = "auto",
         novelty_level: float = 1e-4,
@@ -182,6 +194,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self.max_components = max_components
         self.reservoir = reservoir
         self.covariance_type = covariance_type
+        self.rank = rank
         self.forgetting = forgetting
         self.scale = scale
         self.novelty_level = novelty_level
@@ -309,16 +322,25 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             )
         self._monitor_ = event_log.init()
         self._rows_ = 0
-        self._prepare(D)
-        frame = None if isinstance(self.scale, str) else frame_of_spread(np.zeros(D), self._given_scale(D))
-        self._state_: State = learn.init(D, self._reservoir_rows(D), self._constants_[0], frame)
         self._bank_: Bank | None = None
+        self._state_: Any  # of everlearn.mixture or everlearn.low_rank
+        self._prepare(D)
+        if self._wide_ is not None:
+            self._state_ = self._wide_.init(D, None if isinstance(self.scale, str) else self._given_scale(D))
+            return
+        frame = None if isinstance(self.scale, str) else frame_of_spread(np.zeros(D), self._given_scale(D))
+        self._state_ = learn.init(D, self._reservoir_rows(D), self._constants_[0], frame)
         if self.forgetting == "adaptive":
             self._bank_ = adaptive.init(self._state_, self._members_[0])
             self._answer_from_bank()
 
     def _prepare(self, D: int) -> None:
         """Constants and caches: what is not saved."""
+        self._wide_: Wide | None = None
+        self._constants_: tuple[Any, Array, Any]
+        if self.covariance_type == "low_rank":
+            self._prepare_wide(D)
+            return
         warmup = schedule.warmup_rows(D, self._reservoir_rows(D))
         most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // D**2))
         settings = Settings(
@@ -338,6 +360,23 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._progress_, self._asked_ = Progress(), Asked()
         members = adaptive.settings_of_members(settings, D) if self.forgetting == "adaptive" else []
         self._members_ = members, [Progress() for _ in members]
+
+    def _prepare_wide(self, D: int) -> None:
+        """Constants and caches of a low-rank mixture."""
+        if self.forgetting == "adaptive":
+            raise InputError(
+                "forgetting='adaptive' was given, but a mixture with covariance_type='low_rank' forgets by a fixed "
+                "factor; give for instance forgetting=0.999, for a memory of a thousand rows."
+            )
+        fixed, most = int(self.n_components or 0), self.max_components
+        self._wide_ = Wide.of(
+            D, rank=self.rank, reservoir=self.reservoir, most=most, fixed=fixed, forgetting=self.forgetting,
+            seed=int(self.random_state) if isinstance(self.random_state, Integral) else 0,
+        )  # fmt: skip
+        detector = check(self.change_detector or PageHinkley(), "change_detector")
+        alarm = event_log.alarm_thresholds(self.novelty_level, D)
+        self._constants_ = None, alarm, event_log.detector_settings(detector)
+        self._progress_, self._asked_, self._members_ = Progress(), Asked(), ([], [])
 
     def _settings(self) -> Settings:
         """The settings of the state: those of the member that answers, if there are several."""
@@ -379,6 +418,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def _takes_long(self, n_rows: int) -> bool:
         if n_rows >= UNDO_ROWS:
             return True
+        if self._wide_ is not None:
+            return self._wide_.searches_within(self._state_, n_rows)
         if self._bank_ is None:
             return learn.adopts_within(self._state_, n_rows, self._constants_[0], self._progress_)
         members = zip(self._bank_.members, *self._members_, strict=True)
@@ -401,6 +442,9 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         return info.log_density
 
     def _learn_observed(self, X: Array, weights: Array) -> Info:
+        if self._wide_ is not None:
+            self._state_, watched = self._wide_.learn(self._state_, X, weights, self.novelty_level)
+            return Info(*watched)
         settings = self._constants_[0]
         if self._bank_ is None:
             self._state_, info = learn.learn(self._state_, X, weights, settings, self._progress_)
@@ -426,9 +470,23 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def _look(self) -> Look:
         """What answers come from."""
         self._check_started()
-        if learn.rows_seen(self._state_) == 0:
-            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
+        if self._wide_ is not None:
+            raise InputError(
+                "This is not available with covariance_type='low_rank', whose covariances are not stored as matrices."
+            )
+        self._check_rows_seen(learn.rows_seen(self._state_))
         return ask.answering_state(self._state_, self._settings(), self._progress_, self._asked_)
+
+    def _check_rows_seen(self, n: int) -> None:
+        if n == 0:
+            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
+
+    def _answering(self) -> FullAnswers | LowRankLook:
+        """What questions are passed on to: the one place that knows which kind of state answers."""
+        if self._is_started() and self._wide_ is not None:
+            self._check_rows_seen(self._wide_.rows_seen(self._state_))
+            return self._wide_.answers(self._state_)
+        return FullAnswers(self._look())
 
     def mixture_between_searches(self) -> mixtures.Mixture | None:
         """Components as the rows have left them, the broad Gaussian last; no search precedes the answer.
@@ -441,6 +499,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             Weights, means and covariances in the units of the data; None before the first search is adopted.
         """
         self._check_started()
+        if self._wide_ is not None:
+            return None
         look = ask.components_as_they_are(self._state_, self._settings(), self._progress_)
         return None if look is None else ask.whole_mixture(look)
 
@@ -459,7 +519,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         self._check_started()
         rows = self._check_X(X)
-        return ask.log_density(self._look(), rows)
+        return self._answering().log_density(rows)
 
     def p_value(self, X: ArrayLike) -> Array:
         """How usual each row is: a p-value, small for a novelty.
@@ -488,7 +548,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         self._check_started()
         rows = self._check_X(X)
-        return p_values(self._look(), rows)
+        return self._answering().p_values(rows)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Posterior probability of each component for each row.
@@ -505,7 +565,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         self._check_started()
         rows = self._check_X(X)
-        return ask.responsibilities(self._look(), rows)
+        return self._answering().responsibilities(rows)
 
     def transform(self, X: ArrayLike) -> Array:
         """Posterior probability of each component for each row: features for what comes next in a pipeline.
@@ -589,8 +649,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
 
     def _n_parameters(self) -> float:
-        each = n_parameters(self.n_features_in_, self.covariance_type == "diag")
-        return self.n_components_ * each + self.n_components_ - 1
+        return self._answering().n_parameters
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, NDArray[np.intp]]:
         """Draw rows from the components.
@@ -611,49 +670,71 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         check_draws(n_samples)
         source = generator(self.random_state if random_state is None else random_state)
-        return mixtures.sample(ask.components_mixture(self._look()), n_samples, source)
+        return self._answering().sample(n_samples, source)
 
     # -- any columns from any others, see `MixtureAnswers` ------------------------------------------
 
     def _conditional(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
-        others = np.setdiff1d(np.arange(self.n_features_in_), columns)
-        mixture, scale = ask.scaled_mixture(self._look())
-        known = to_scale(rows[:, others], scale[others])
-        return conditional.condition(mixture, others, known, columns), scale[columns]
+        return self._answering().condition(rows, columns)
+
+    def _conditional_mean(self, rows: Array, columns: Indices) -> Array:
+        if self._wide_ is None:
+            return super()._conditional_mean(rows, columns)
+        answers = self._answering()
+        assert isinstance(answers, LowRankLook)
+        return answers.expected_columns(rows, columns)
 
     def _expected_gaps(self, rows: Array) -> tuple[Array, Array]:
-        mixture, scale = ask.scaled_mixture(self._look())
-        values, std = conditional.impute(to_scale(rows, scale), mixture)
-        return values * scale, std * scale
+        return self._answering().impute(rows)
 
     # -- what was learned -----------------------------------------------------------------------------
 
     @property
     def weights_(self) -> Array:
         """Mixture weights."""
-        return ask.components_mixture(self._look()).weights
+        return self._answering().weights
 
     @property
     def means_(self) -> Array:
         """Means of the components."""
-        return ask.components_mixture(self._look()).means
+        return self._answering().means
 
     @property
     def covariances_(self) -> Array:
         """Covariances of the components."""
-        return ask.components_mixture(self._look()).covariances
+        return self._answering().covariances
 
     @property
     def precisions_(self) -> Array:
         """Inverses of the covariances."""
-        whitening = mixtures.whitenings(ask.components_mixture(self._look()))
-        matrix = whitening.matrix
-        return matrix**2 if whitening.is_diagonal else matrix @ matrix.transpose(0, 2, 1)
+        return self._answering().precisions
+
+    @property
+    def ranks_(self) -> NDArray[np.int64]:
+        """Directions that each component uses."""
+        return self._low_rank_answers("ranks_").readout.rank.copy()
+
+    @property
+    def loadings_(self) -> Array:
+        """Directions of each component, each as long as its standard deviation above the noise."""
+        return self._low_rank_answers("loadings_").mixture.loadings.copy()
+
+    @property
+    def noise_variances_(self) -> Array:
+        """Variance of each column that the directions do not explain."""
+        return self._low_rank_answers("noise_variances_").mixture.noise.copy()
+
+    def _low_rank_answers(self, name: str) -> LowRankLook:
+        self._check_started()
+        answers = self._answering()
+        if not isinstance(answers, LowRankLook):
+            raise AttributeError(f"{name} is there only with covariance_type='low_rank'; use covariances_.")
+        return answers
 
     @property
     def n_components_(self) -> int:
         """Number of components."""
-        return len(ask.components_mixture(self._look()).weights)
+        return self._answering().n_components
 
     @property
     def n_samples_seen_(self) -> int:
@@ -666,6 +747,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """Weight of the rows that the model remembers."""
         self._check_started()
         state, pending = self._state_, self._state_.pending
+        if self._wide_ is not None:
+            return self._wide_.effective_samples(self._state_)
         known = 0.0 if state.model is None else state.model.components.total[0]
         return float(known + pending.weights[: pending.size].sum())
 
@@ -673,12 +756,18 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def keeps_rows_(self) -> bool:
         """Whether the model, and with it its file, holds rows of the stream."""
         self._check_started()
+        if self._wide_ is not None:
+            return self._wide_.keeps_rows(self._state_)
         return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
 
     def _rows_inside(self) -> int:
+        if self._wide_ is not None:
+            return self._wide_.rows_inside(self._state_)
         return int(self._state_.reservoir.size[0]) + self._state_.pending.size
 
     def _rows_of_components(self) -> Array:
+        if self._wide_ is not None:
+            return self._wide_.rows_of_components(self._state_)
         model = learn.working_model(self._state_, self._settings(), self._progress_)
         if model is None:
             return np.empty(0)
@@ -706,6 +795,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         check_min_rows(min_rows)
         self._check_started()
+        if self._wide_ is not None:
+            return self._anonymised_wide(int(min_rows))
         part = merging.settled(merging.Part(*self._without_bank(), 1.0), self._constants_[0])
         state = merging.without_pending(part, self._constants_[0])
         assert state.model is not None
@@ -728,7 +819,33 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         new._monitor_.totals[:] = self._monitor_.totals
         return new
 
+    def _anonymised_wide(self, min_rows: int) -> Self:
+        if self.effective_samples_ < min_rows:
+            raise InputError(
+                f"The model has learned {self._rows_} rows; a copy with components of {min_rows} rows or more needs at "
+                "least as many."
+            )
+        assert self._wide_ is not None
+        new = self._fresh_wide(keeps_rows=False)
+        new._state_ = new._wide_.aggregated(self._state_, self._wide_.settings, min_rows)
+        new._rows_ = self._rows_
+        new._monitor_.totals[:] = self._monitor_.totals
+        return new
+
+    def _fresh_wide(self, *, keeps_rows: bool) -> Any:
+        """A low-rank mixture of the same columns that has learned nothing."""
+        new: Any = self._unfitted()
+        if not keeps_rows:
+            new.reservoir = 0
+        for name in ("n_features_in_", "feature_names_in_", "_origin_", "_last_row_"):
+            if hasattr(self, name):
+                setattr(new, name, getattr(self, name))
+        new._start(np.empty((0, self.n_features_in_)), whole=False)
+        return new
+
     def _column_moments(self) -> tuple[Array, Array] | None:
+        if self._wide_ is not None:
+            return self._wide_.column_moments(self._state_)
         state = self._state_
         model = learn.working_model(state, self._settings(), self._progress_)
         if model is None or state.frame is None:
@@ -747,6 +864,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     def _snapshot(self) -> dict[str, Any]:
         """Attributes to go back to; a search that was under way would begin again."""
+        if self._wide_ is not None:
+            return super()._snapshot() | {"_wide_": self._wide_.fresh()}
         members = self._members_[0], [Progress() for _ in self._members_[0]]
         progress = Progress() if self._bank_ is None else members[1][adaptive.answering(self._bank_)]
         return super()._snapshot() | {"_progress_": progress, "_asked_": Asked(), "_members_": members}
@@ -762,6 +881,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
             raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
         models = [self, *others]
+        if self._wide_ is not None:
+            return self._merge_wide(models, weights, search=method == "auto", most=n_components)
         merging.check_units([model._state_ for model in models], self._names())
         trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
         shares = trust * (len(models) / math.fsum(trust))
@@ -794,6 +915,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         own = list(self.feature_names_in_)
         if names == own and not donors:
             return self
+        if self._wide_ is not None:
+            raise MergeError("Models with covariance_type='low_rank' are merged only if they have the same columns.")
         if np.ndim(self.scale):
             raise MergeError("Models with a scale= for each column are merged only if they have the same columns.")
         new = self._unfitted()
@@ -818,6 +941,18 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         new._rows_, new._monitor_ = self._rows_, event_log.copied(self._monitor_)
         return new
 
+    def _merge_wide(self, models: list[Self], weights: ArrayLike | None, *, search: bool, most: int | None) -> Self:
+        """Low-rank mixtures as one. The order in which models are given makes no difference."""
+        trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+        shares = trust * (len(models) / math.fsum(trust))
+        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
+        whole = self._fresh_wide(keeps_rows=all(model._wide_.settings.reservoir for model in models))  # type: ignore[union-attr]
+        states = [(model._state_, float(share)) for model, share in pairs]
+        whole._state_ = whole._wide_.merge(states, search=search, most=None if most is None else int(most))
+        whole._rows_ = sum(model._rows_ for model in models)
+        whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
+        return whole
+
     def _without_bank(self) -> tuple[State, Progress]:
         """The state and its progress; that of a bank's best member as one that forgets nothing from here on."""
         if self._bank_ is None or self._state_.model is None:
@@ -829,6 +964,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def _content(self) -> tuple[int, bytes]:
         """What models are ordered by before they are merged."""
         model, pending = self._state_.model, self._state_.pending
+        if self._wide_ is not None:
+            return self._rows_, (pending.rows[: pending.size] if model is None else model.components.mean).tobytes()
         content = pending.rows[: pending.size] if model is None else model.components.means[: model.components.size[0]]
         return self._rows_, content.tobytes()
 
@@ -837,6 +974,10 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._prepare(D)
         loading.check_monitor(self._monitor_)
         require(type(self._rows_) is int and self._rows_ >= 0, "it does not know how many rows it has learned")
+        if self._wide_ is not None:
+            require(self._bank_ is None, "it has memories that it was not to have")
+            self._wide_.check_loaded(self._state_, D)
+            return
         require((self._bank_ is None) == (self.forgetting != "adaptive"), "it has memories that it was not to have")
         if self._bank_ is None:
             loading.check(self._state_, D, self._reservoir_rows(D), self._constants_[0])
@@ -850,7 +991,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._answer_from_bank()
 
     def _answers(self) -> Answers | None:
-        if learn.rows_seen(self._state_) == 0:
+        if self._wide_ is not None or learn.rows_seen(self._state_) == 0:
             return None
         look = self._look()
         (weights, means, covariances), scale = ask.scaled_mixture(look)

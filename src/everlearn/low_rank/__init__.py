@@ -1,0 +1,1 @@
+"""Mixtures of low-rank Gaussians, for hundreds to thousands of columns."""

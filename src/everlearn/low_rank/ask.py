@@ -1,0 +1,238 @@
+"""Answers of a low-rank mixture: densities, p-values, any columns from any others; in the units of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, ndtr
+
+from everlearn.base.conditioning import LIMIT
+from everlearn.base.snapshot import copied
+from everlearn.gaussian import factor_analysers as factors
+from everlearn.gaussian.conditional import ConditionalMixture
+from everlearn.gaussian.factor_analysers import FactorMixture
+from everlearn.gaussian.gaussian import LOG_2PI, Indices, log_sum_exp, other_columns
+from everlearn.gaussian.mixture import patterns, posterior_weights, spans
+from everlearn.linalg.parallel import one_blas_thread
+from everlearn.low_rank import learn
+from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider
+from everlearn.low_rank.learn import Progress, in_frame, started
+from everlearn.low_rank.state import Components, Frame, Readout, Settings, State, readout_of, squared_distances
+from everlearn.typing import Array
+
+# A question is worth a search of its own when there are so many times more rows than at the last one.
+ASK_AGAIN = 1.05
+# Numbers of a block of rows and their products.
+BLOCK = 2**21
+
+
+@dataclass
+class Asked:
+    """What is remembered of the questions; never saved."""
+
+    look: Look | None = None  # until the next row
+    state: State | None = None  # the state with a structure of its own, which goes on learning while it is asked
+    searched: int = 0  # row of its search
+    last: int = 0  # row of the last question
+    progress: Progress = field(default_factory=Progress)
+
+
+def rows_seen(state: State) -> int:
+    """Rows learned so far, those of the warm-up included."""
+    return state.n + state.pending.size
+
+
+def has_grown(n: int, since: int) -> bool:
+    """Whether so many rows have come since row `since` that a question is worth a search of its own."""
+    return since == 0 or (n - since > 1 and n >= ASK_AGAIN * since)
+
+
+def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: State) -> None:
+    """Let the answers learn the rows that the state has just learned, while questions keep coming."""
+    asked.look = None
+    if asked.state is None:
+        return
+    if has_grown(rows_seen(state), asked.last) or state.searched > asked.searched:
+        asked.state = None
+        return
+    # The reservoir is the state's own, which has been offered these rows.
+    quiet = settings._replace(reservoir=0)
+    asked.state, _ = learn.learn(asked.state, X, weights, quiet, asked.progress, search=False)
+
+
+def answering(state: State, settings: Settings, asked: Asked) -> Look:
+    """What answers come from: a search of its own where 5 % more rows have come since the last search and question."""
+    n = rows_seen(state)
+    if asked.look is not None:
+        return asked.look
+    with one_blas_thread():
+        searched = max(state.searched, asked.searched if asked.state is not None else 0)
+        if state.model is None:
+            if asked.state is None or has_grown(n, asked.searched):
+                asked.state, asked.searched, asked.progress = started(copied(state), settings), n, Progress()
+        elif settings.reservoir and has_grown(n, searched) and has_grown(n, asked.last):
+            asked.state, asked.searched, asked.progress = reconsider(state, settings), n, Progress()
+        base = state if asked.state is None else asked.state
+        asked.look, asked.last = look_of(base, settings), n
+    return asked.look
+
+
+def look_of(state: State, settings: Settings) -> Look:
+    """The components of a state that is past its warm-up, with all rows learned."""
+    assert state.model is not None
+    assert state.frame is not None
+    components = flushed(state, settings)
+    readout = readout_of(components, state.prior_noise)
+    return Look(components, readout, state.frame, state.model.calibration.copy())
+
+
+@dataclass
+class Look:
+    """The model that answers."""
+
+    components: Components
+    readout: Readout
+    frame: Frame
+    calibration: Array
+    cache: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> FactorMixture:
+        """The mixture in the coordinates of the frame."""
+        if "internal" not in self.cache:
+            self.cache["internal"] = factor_mixture(self.components, self.readout)
+        return self.cache["internal"]  # type: ignore[no-any-return]
+
+    @property
+    def mixture(self) -> FactorMixture:
+        """The mixture in the units of the data."""
+        if "mixture" not in self.cache:
+            weights, means, loadings, noise = self.internal
+            scale = 1.0 / self.frame.inverse
+            units = FactorMixture(weights, means * scale + self.frame.centre, loadings * scale, noise * scale**2)
+            self.cache["mixture"] = units
+        return self.cache["mixture"]  # type: ignore[no-any-return]
+
+    @property
+    def weights(self) -> Array:
+        """Mixture weights."""
+        return self.internal.weights.copy()
+
+    @property
+    def means(self) -> Array:
+        """Means of the components."""
+        return self.mixture.means.copy()
+
+    @property
+    def covariances(self) -> Array:
+        """Covariances of the components."""
+        return factors.covariances(self.mixture)
+
+    @property
+    def precisions(self) -> Array:
+        """Inverses of the covariances."""
+        return factors.precisions(self.mixture)
+
+    @property
+    def n_components(self) -> int:
+        """Number of components."""
+        return len(self.components.n)
+
+    @property
+    def n_parameters(self) -> float:
+        """Free parameters of all components: mean, noise and directions."""
+        K, D = self.components.mean.shape
+        r = self.readout.rank.astype(np.float64)
+        return float((2.0 * D + D * r - r * (r - 1.0) / 2.0).sum() + K - 1)
+
+    def log_joint(self, Z: Array) -> tuple[Array, Array]:
+        """Log-density of each row and component in the coordinates of the frame, and its squared distance, (n, K)."""
+        K, D = self.components.mean.shape
+        joint, distance = np.empty((len(Z), K)), np.empty((len(Z), K))
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.internal.weights)
+        for observed, rows in patterns(Z):
+            if len(observed) < D:
+                found = factors.posterior(self.internal, observed, Z[np.ix_(rows, observed)])
+                joint[rows] = found.log_joint
+                distance[rows] = self._distance(found.log_joint - log_weights, observed)
+                continue
+            for span in spans(len(rows), max(1, BLOCK // (K * self.components.directions.shape[1] + D))):
+                some = rows[span]
+                d2 = squared_distances(Z[some], self.readout)
+                distance[some] = d2
+                joint[some] = log_weights - 0.5 * (d2 + self.readout.log_det + D * LOG_2PI)
+        return joint, distance
+
+    def _distance(self, log_density: Array, observed: Indices) -> Array:
+        """Squared distances of observed cells from their log-densities."""
+        K, Q, _ = self.internal.loadings.shape
+        log_det = np.empty(K)
+        for k in range(K):
+            W, psi = self.internal.loadings[k][:, observed], self.internal.noise[k, observed]
+            log_det[k] = np.log(psi).sum() + np.linalg.slogdet(np.eye(Q) + (W / psi) @ W.T)[1]
+        return -2.0 * log_density - log_det - len(observed) * LOG_2PI
+
+    def log_density(self, X: Array) -> Array:
+        """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
+        joint, _ = self.log_joint(in_frame(X, self.frame))
+        observed = ~np.isnan(X)
+        some = observed.any(axis=1)
+        out = np.zeros(len(X))
+        out[some] = log_sum_exp(joint[some]) - observed[some] @ self.frame.log_scale
+        return out
+
+    def responsibilities(self, X: Array) -> Array:
+        """Posterior probability of each component for each row, (n, K)."""
+        joint, _ = self.log_joint(in_frame(X, self.frame))
+        return posterior_weights(joint, self.internal.weights)
+
+    def p_values(self, X: Array) -> Array:
+        """How usual each row is: the tail of the cube root of its squared distance, beside those of learned rows."""
+        Z = in_frame(X, self.frame)
+        joint, distance = self.log_joint(Z)
+        D = X.shape[1]
+        observed = np.count_nonzero(~np.isnan(Z), axis=1)
+        d2 = np.maximum(distance[np.arange(len(Z)), np.argmax(joint, axis=1)], 0.0)
+        rows, mean, variance = self.calibration
+        if rows < 2.0 or variance <= 0.0:
+            out = chdtrc(np.maximum(observed, 1), d2)
+        else:
+            root = np.cbrt(d2 * D / np.maximum(observed, 1))
+            out = ndtr(-(root - mean) / np.sqrt(variance))
+        return np.where(observed > 0, out, 1.0)
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
+        """Draw rows and the components that they came from."""
+        return factors.sample(self.mixture, n, rng)
+
+    def condition(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
+        """The mixture of some columns for each row, given what else is observed in it, and the scale of each column.
+
+        It is about zero where the means of the columns are, so that their size does not matter.
+        """
+        others = other_columns(columns, rows.shape[1])
+        scale = 1.0 / self.frame.inverse
+        shifted = self.internal._replace(means=self.internal.means + self._centre)
+        known = np.clip(rows[:, others] / scale[others], -LIMIT, LIMIT)
+        return factors.condition(shifted, others, known, columns), scale[columns]
+
+    @property
+    def _centre(self) -> Array:
+        return self.frame.centre * self.frame.inverse
+
+    def expected_columns(self, rows: Array, columns: Indices) -> Array:
+        """Expected values of some columns for each row, given what else is observed in it."""
+        others = other_columns(columns, rows.shape[1])
+        Z = in_frame(rows, self.frame)
+        out = factors.expected_columns(self.internal, others, Z[:, others], columns)
+        return out / self.frame.inverse[columns] + self.frame.centre[columns]
+
+    def impute(self, rows: Array) -> tuple[Array, Array]:
+        """The expectation of every missing value given its row, and its standard deviation, zero elsewhere."""
+        filled, std = factors.impute(in_frame(rows, self.frame), self.internal)
+        scale = 1.0 / self.frame.inverse
+        return filled * scale + self.frame.centre, std * scale

@@ -1,0 +1,1 @@
+"""How much of the past stays, and in how many components."""

@@ -1,0 +1,124 @@
+"""A structure search on the reservoir, and what is carried over from all rows before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from everlearn.base.snapshot import copied
+from everlearn.gaussian.factor_analysers import FactorMixture, draw_gaps
+from everlearn.low_rank.keep.room import learn_by_best
+from everlearn.low_rank.keep.search import Labels, log_joint, search
+from everlearn.low_rank.kernels.fold import fold, top_directions
+from everlearn.low_rank.state import (
+    Components,
+    Model,
+    Readout,
+    Reservoir,
+    Settings,
+    State,
+    joined,
+    model_of,
+    no_components,
+    readout_of,
+    rule_of,
+    take,
+)
+from everlearn.typing import Array
+
+# Sampled rows of a smaller weight, relative to the heaviest, take no part in a search.
+FADED = 1e-3
+# Share of the sampled rows of a component and of a group that must be the same for the component to be carried over.
+SAME = 0.9
+# Rows that the calibration counts for after a search has changed the components.
+RECALIBRATED = 50.0
+
+
+def factor_mixture(components: Components, readout: Readout) -> FactorMixture:
+    """The components as a mixture of factor analysers, in the coordinates of the frame."""
+    loadings = np.sqrt(readout.loading)[:, :, None] * components.directions
+    return FactorMixture(components.mass / components.mass.sum(), components.mean, loadings, 1.0 / readout.inverse_psi)
+
+
+def flushed(state: State, settings: Settings) -> Components:
+    """Components that have learned every row, those that wait and those in the room included; copies."""
+    assert state.model is not None
+    model = copied(state.model)
+    rule = rule_of(state, settings)
+    if model.room.size[0]:
+        readout = readout_of(model.components, state.prior_noise)
+        for i in range(model.room.size[0]):
+            learn_by_best(model, model.room.rows[i], model.room.weights[i], readout, rule)
+    for j in range(len(model.components.n)):
+        fold(model.components, model.waiting, j, settings.fading)
+    return model.components
+
+
+def sampled(reservoir: Reservoir, settings: Settings) -> tuple[Array, Array, float]:
+    """Rows of the reservoir that still count, the weight of each, and how many rows each stands for."""
+    rate = -np.log(settings.fading)
+    age = rate * max(int(reservoir.offered[0]) - 1, 0)
+    size = reservoir.size[0]
+    own = np.exp(reservoir.log_weights[:size] - age)
+    stands_for = np.maximum(own, np.exp(reservoir.level[0] - age))
+    slots = np.flatnonzero(stands_for > FADED * stands_for.max())
+    ratio = max(float(stands_for[slots].sum() / own[slots].sum()), 1.0)
+    return reservoir.rows[slots].astype(np.float64), stands_for[slots] / ratio, ratio
+
+
+def reconsider(state: State, settings: Settings) -> State:
+    """The state with the structure that a search on its reservoir finds; nothing of `state` changes."""
+    assert state.model is not None
+    before = flushed(state, settings)
+    rows, weights, ratio = sampled(state.model.reservoir, settings)
+    if np.isnan(rows).any():
+        readout = readout_of(before, state.prior_noise)
+        rows = draw_gaps(rows, factor_mixture(before, readout), np.random.default_rng([settings.seed, state.n]))
+    own = np.argmax(log_joint(rows, before, state.prior_noise), axis=1)
+    found, labels = search(rows, weights, own, state.prior_noise, settings)
+    components = carried(before, own, found, labels, settings) if ratio > 1.0 + 1e-6 else found
+    total = float(before.mass.sum())
+    components.mass[:] = np.bincount(labels, weights, len(found.n)) / weights.sum() * total
+    model = model_of(components, settings, state.model.reservoir)
+    calibration = state.model.calibration.copy()
+    calibration[0] = min(calibration[0], RECALIBRATED)
+    return state._replace(searched=state.n, model=model._replace(calibration=calibration))
+
+
+def carried(before: Components, own: Labels, found: Components, labels: Labels, settings: Settings) -> Components:
+    """The components found; of a group that is that of one or several earlier components, what all rows said."""
+    K = len(before.n)
+    table = np.zeros((K, len(found.n)))
+    np.add.at(table, (own, labels), 1.0)
+    inside = table >= SAME * np.maximum(table.sum(axis=1, keepdims=True), 1.0)
+    inside &= table.sum(axis=1, keepdims=True) > 0.0
+    parts = []
+    for k in range(len(found.n)):
+        which = np.flatnonzero(inside[:, k])
+        same = len(which) and table[which, k].sum() >= SAME * table[:, k].sum()
+        enough = same and before.n[which].sum() > found.n[k]
+        parts.append(merged(take(before, which)) if enough else take(found, np.array([k])))
+    return joined(parts)
+
+
+def merged(parts: Components) -> Components:
+    """Several components as one: exact up to the cut to the kept directions (Chan, Golub and LeVeque, 1983)."""
+    K, Q, D = parts.directions.shape
+    if K == 1:
+        return parts
+    out = no_components(1, D, Q)
+    for name in ("mass", "n", "borrowed", "trace", "diagonal", "held", "expected", "residual", "held_rows"):
+        getattr(out, name)[0] = getattr(parts, name).sum(axis=0)
+    total = max(out.n[0], 1e-300)
+    out.mean[0] = parts.mean[0] + parts.n / total @ (parts.mean - parts.mean[0])
+    steps = np.sqrt(parts.n)[:, None] * (parts.mean - out.mean[0])
+    sketches = [np.sqrt(parts.scatter[j, :r])[:, None] * parts.directions[j, :r] for j, r in enumerate(parts.used)]
+    out.used[0] = top_directions(np.concatenate([*sketches, steps]), min(Q, D - 1), out.directions[0], out.scatter[0])
+    out.diagonal[0] += (steps * steps).sum(axis=0)
+    out.trace[0] += (steps * steps).sum()
+    return out
+
+
+def first_model(rows: Array, weights: Array, reservoir: Reservoir, prior_noise: float, settings: Settings) -> Model:
+    """The model of the rows of the warm-up, which have no gaps."""
+    found, _ = search(rows, weights, np.zeros(len(rows), np.intp), prior_noise, settings)
+    return model_of(found, settings, reservoir)

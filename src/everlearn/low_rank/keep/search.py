@@ -1,0 +1,226 @@
+"""Structure search on the reservoir: groups of rows are split and merged by held-out likelihood, then refitted."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everlearn.low_rank.keep import evidence
+from everlearn.low_rank.keep.evidence import FEWEST, PRICE, Verdict
+from everlearn.low_rank.kernels.fold import fold
+from everlearn.low_rank.state import (
+    Components,
+    Settings,
+    joined,
+    no_components,
+    nothing_waiting,
+    readout_of,
+    squared_distances,
+)
+from everlearn.typing import Array
+
+Labels = NDArray[np.intp]
+LOG_2PI = float(np.log(2.0 * np.pi))
+# Rows of a group on which a split is judged, at most.
+JUDGED = 600
+# Smallest group that is tried in two.
+SPLITTABLE = 16
+# Rounds of classification EM over all rows after the moves.
+ROUNDS = 6
+# Leverage of a row, at most.
+MOST_LEVERAGE = 0.5
+# Rows of one fold when a component is made from rows, at most.
+FOLD_ROWS = 64
+
+
+def component_of_rows(rows: Array, weights: Array, settings: Settings) -> Components:
+    """One component that has learned the rows, in folds that grow with it, so that energies are held out."""
+    D = rows.shape[1]
+    c, waiting = no_components(1, D, settings.rank), nothing_waiting(1, D, settings._replace(quota=FOLD_ROWS))
+    at = 0
+    while at < len(rows):
+        size = min(max(8, at // 4), FOLD_ROWS, len(rows) - at)
+        waiting.rows[0, :size] = rows[at : at + size]
+        waiting.weights[0, :size] = weights[at : at + size]
+        waiting.size[0] = size
+        fold(c, waiting, 0, 1.0)
+        at += size
+    c.mass[:] = c.n
+    return c
+
+
+def components_of_groups(rows: Array, weights: Array, labels: Labels, settings: Settings) -> Components:
+    """A component for each group; groups are numbered from 0 without gaps."""
+    K = int(labels.max()) + 1
+    parts = [component_of_rows(rows[labels == k], weights[labels == k], settings) for k in range(K)]
+    return joined(parts)
+
+
+def log_joint(rows: Array, components: Components, prior_noise: float) -> Array:
+    """Log-density of each row and component, with the mixture weights, (n, K)."""
+    readout = readout_of(components, prior_noise)
+    d2 = squared_distances(rows, readout)
+    share = components.mass / components.mass.sum()
+    return np.log(np.maximum(share, 1e-300)) - 0.5 * (d2 + readout.log_det + rows.shape[1] * LOG_2PI)
+
+
+def numbered(labels: Labels) -> Labels:
+    """The same groups, numbered from 0 without gaps."""
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
+
+
+class Search:
+    """The rows that a search works on and the groups that it has come to."""
+
+    def __init__(self, rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings) -> None:
+        self.rows, self.weights, self.labels = rows, weights, numbered(labels)
+        self.prior_noise, self.settings = prior_noise, settings
+        self.reparted = 0
+
+    @property
+    def K(self) -> int:
+        """Number of groups."""
+        return int(self.labels.max()) + 1
+
+    def components(self) -> Components:
+        """A component for each group."""
+        return components_of_groups(self.rows, self.weights, self.labels, self.settings)
+
+    def coordinates(self, own: Labels) -> evidence.Coordinates:
+        """Principal coordinates of some rows, with columns in units of their noise."""
+        one = component_of_rows(self.rows[own], self.weights[own], self.settings)
+        psi = 1.0 / readout_of(one, self.prior_noise).inverse_psi[0]
+        return evidence.coordinates(self.rows[own] / np.sqrt(psi), self.weights[own])
+
+    def judged(self, own: Labels) -> Labels:
+        """Rows of a group on which it is judged: evenly spread over it."""
+        return own[:: max(1, -(-len(own) // JUDGED))]
+
+    def verdict(self, k: int) -> Verdict | None:
+        """Whether a group is better as two; None where it is too small to tell."""
+        own = self.judged(np.flatnonzero(self.labels == k))
+        return None if len(own) < SPLITTABLE else evidence.judge(self.coordinates(own), self.settings.rank)
+
+    def part(self, own: Labels, side: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+        """The side of every row of a group, from that of the judged ones; None if one side is empty."""
+        some = self.judged(own)
+        parts = components_of_groups(self.rows[some], self.weights[some], (~side).astype(np.intp), self.settings)
+        first = np.argmax(log_joint(self.rows[own], parts, self.prior_noise), axis=1) == 0
+        return None if first.all() or not first.any() else first
+
+    def split_all(self) -> int:
+        """Split groups while that predicts held-out rows better; returns how many were."""
+        most, fixed = self.settings.fixed or self.settings.most, self.settings.fixed
+        verdicts = {k: self.verdict(k) for k in range(self.K)}
+        splits = 0
+        while self.K < most:
+            open_ = {k: v for k, v in verdicts.items() if v is not None and v.gain > (-np.inf if fixed else PRICE)}
+            if not open_:
+                break
+            k = max(open_, key=lambda group: open_[group].gain)
+            own = np.flatnonzero(self.labels == k)
+            first = self.part(own, open_[k].side)
+            verdicts[k] = None
+            if first is not None:
+                self.labels[own[~first]] = new = self.K
+                verdicts[k], verdicts[new] = self.verdict(k), self.verdict(new)
+                splits += 1
+        return splits
+
+    def refine(self) -> Components:
+        """Classification EM over all rows: components from groups, groups from components."""
+        components = self.components()
+        for _ in range(ROUNDS):
+            if self.K == 1:
+                break
+            joint = self.left_out_joint(components)
+            new = np.argmax(joint, axis=1)
+            few = np.bincount(new, self.weights, self.K) < FEWEST
+            if few.any():
+                joint[:, few] = -np.inf
+                new = np.argmax(joint, axis=1)
+            if (new == self.labels).all():
+                break
+            self.labels = numbered(new)
+            components = self.components()
+        return components
+
+    def left_out_joint(self, components: Components) -> Array:
+        """Log-densities of all rows and components, with the mixture weights; each row left out of its own component.
+
+        With fewer rows than columns a row fits the component that has learned it much better than any other. To first
+        order its deviation without it is larger by 1 / (1 - leverage).
+        """
+        readout = readout_of(components, self.prior_noise)
+        d2 = squared_distances(self.rows, readout)
+        for k, used in enumerate(components.used):
+            own = np.flatnonzero(self.labels == k)
+            P = (self.rows[own] - components.mean[k]) @ components.directions[k, :used].T
+            leverage = self.weights[own] * (1.0 / components.n[k] + (P * P) @ (1.0 / components.scatter[k, :used]))
+            d2[own, k] /= (1.0 - np.minimum(leverage, MOST_LEVERAGE)) ** 2
+        share = components.mass / components.mass.sum()
+        return np.log(np.maximum(share, 1e-300)) - 0.5 * (d2 + readout.log_det + self.rows.shape[1] * LOG_2PI)
+
+    def merge_all(self, components: Components) -> int:
+        """Merge pairs of groups that are not better apart, or part them in a better way; returns how many were."""
+        moves = 0
+        while self.K > 1:
+            pair = self._pair_to_merge(components)
+            if pair is None:
+                break
+            self.labels[self.labels == pair[1]] = pair[0]
+            self.labels = numbered(self.labels)
+            components = self.components()
+            moves += 1
+        return moves + self.reparted
+
+    def _pair_to_merge(self, components: Components) -> tuple[int, int] | None:
+        """The pair of groups that are least worth being two, if they are not: those that lose least by the other's."""
+        self.reparted = 0
+        forced = self.K > (self.settings.fixed or self.settings.most)
+        joint = self.left_out_joint(components)
+        loss = np.empty((self.K, self.K))
+        for k in range(self.K):
+            own = self.labels == k
+            loss[k] = self.weights[own] @ (joint[own, k][:, None] - joint[own])
+        np.fill_diagonal(loss, np.inf)
+        partner = np.argmin(loss, axis=1)
+        parameters = self.rows.shape[1] * (2.0 + readout_of(components, self.prior_noise).rank)
+        for k in np.argsort(loss[np.arange(self.K), partner]):
+            i, j = int(min(k, partner[k])), int(max(k, partner[k]))
+            if forced:
+                return i, j
+            # Beyond what so many parameters can overfit, the groups are plainly two.
+            if loss[k, partner[k]] > 2.0 * parameters[k]:
+                break
+            both = self.judged(np.flatnonzero((self.labels == i) | (self.labels == j)))
+            if len(both) < SPLITTABLE:
+                if self.settings.fixed:
+                    continue
+                return i, j
+            found = evidence.judge(self.coordinates(both), self.settings.rank, self.labels[both] == i)
+            if not self.settings.fixed and found.gain <= PRICE:
+                return i, j
+            # A bad split does not mend itself: groups are parted anew where another parting predicts better.
+            own = np.flatnonzero((self.labels == i) | (self.labels == j))
+            first = self.part(own, found.side) if found.gain > found.gain_of_given + PRICE else None
+            if first is not None:
+                self.labels[own[first]], self.labels[own[~first]] = i, j
+                self.reparted += 1
+        return None
+
+
+def search(
+    rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings
+) -> tuple[Components, Labels]:
+    """Components of the rows and the group of each row, from groups to start with."""
+    found = Search(rows, weights, labels, prior_noise, settings)
+    components = found.components()
+    for _ in range(3):
+        moves = found.split_all()
+        components = found.refine()
+        moves += found.merge_all(components)
+        if not moves:
+            break
+        components = found.refine()
+    return components, found.labels

@@ -1,0 +1,136 @@
+"""Eigenvalues and noise of a component from its sketch, right also where there are fewer rows than columns."""
+
+import numpy as np
+
+from everlearn.linalg.compile import kernel
+
+# Rows that the prior noise counts for.
+KAPPA = 1.0
+# Rows that the answer of the spiked model counts for against held-out energies.
+SPIKED_ROWS = 4.0
+# A direction is kept if the variance along it is so many times the noise.
+LEAST_RATIO = 1.02
+# Held-out energy above the expected one, at most: a bound for streams whose new rows are of another law.
+MOST_RATIO = 1000.0
+# Noise of a column, at least, in units of the mean noise.
+PSI_FLOOR = 1e-3
+
+
+@kernel
+def spiked_shape(N, scatter, trace, D, prior_noise):
+    """Noise and the variance along each direction, by the spiked covariance model (Baik and Silverstein, 2006).
+
+    A sample eigenvalue y of D / N columns a row, in units of the noise, is l + g l / (l - 1) for a variance l; along
+    the sample's direction the variance is 1 + (l - 1) cos^2. Directions that noise alone would show have the noise.
+    """
+    used = len(scatter)
+    lam = np.empty(used)
+    dof = max(N - 1.0, 1e-12)
+    g = D / dof
+    edge = (1.0 + np.sqrt(g)) ** 2
+    r, s = used, prior_noise
+    for _ in range(8):
+        rest = trace
+        for k in range(r):
+            rest -= scatter[k]
+        s = (max(rest, 0.0) + KAPPA * (D - r) * prior_noise) / ((D - r) * (max(N - 1.0 - r, 0.0) + KAPPA))
+        kept = 0
+        for k in range(r):
+            if scatter[k] / dof > edge * s:
+                kept += 1
+        if kept == r:
+            break
+        r = kept
+    for k in range(used):
+        lam[k] = s
+        y = scatter[k] / dof / s
+        if k < r and y > edge:
+            u = y + 1.0 - g
+            above = max((u + np.sqrt(max(u * u - 4.0 * y, 0.0))) / 2.0 - 1.0, 1e-12)
+            cos2 = max((1.0 - g / above**2) / (1.0 + g / above), 0.0)
+            lam[k] = s * (1.0 + above * cos2)
+    return s, lam
+
+
+@kernel
+def shape(c, j, prior_noise):
+    """Noise variance, the variance along each direction and the rank of component j.
+
+    The spiked answer is drawn to what rows had along the directions before they were folded in, as far as there are
+    few rows: overfitting is of order D / N, and beyond that the rows of a changed stream would be taken for it.
+    """
+    D, used = c.mean.shape[1], c.used[j]
+    N = c.n[j] + c.borrowed[j]
+    scatter = c.scatter[j, :used]
+    s, lam = spiked_shape(N, scatter, c.trace[j], D, prior_noise)
+    if c.held_rows[j] >= 1.0 and N >= 3.0 and used > 0:
+        omega = min(1.0, D / N)
+        least = np.inf
+        for k in range(used):
+            x = scatter[k] / (N - 1.0)
+            ratio = (c.held[j, k] + SPIKED_ROWS * lam[k]) / max(c.expected[j, k] + SPIKED_ROWS * x, 1e-300)
+            out = max(x * min(ratio, MOST_RATIO), 1e-300)
+            least = min(least, lam[k] ** (1.0 - omega) * out**omega)
+            lam[k] = least
+        left = (c.residual[j] + SPIKED_ROWS * s * (D - used)) / ((c.held_rows[j] + SPIKED_ROWS) * (D - used))
+        s = s ** (1.0 - omega) * left**omega
+    rank = 0
+    while rank < used and lam[rank] > LEAST_RATIO * s:
+        rank += 1
+    if rank < used:
+        total = s * (D - used)
+        for k in range(rank, used):
+            total += lam[k]
+        s = total / (D - rank)
+    return s, lam, rank
+
+
+@kernel
+def refresh(c, j, prior_noise, out):
+    """Make the read-out of component j from its sketch."""
+    D = c.mean.shape[1]
+    s, lam, r = shape(c, j, prior_noise)
+    grow = 1.0 + 1.0 / max(c.n[j], 1e-300)  # predictive: the mean is known to 1 / n of the covariance
+    s *= grow
+    out.rank[j], out.noise[j] = r, s
+    psi = c.diagonal[j].copy()
+    for k in range(r):
+        a, u = c.scatter[j, k], c.directions[j, k]
+        for i in range(D):
+            psi[i] -= a * u[i] * u[i]
+    rows = max(c.n[j] + c.borrowed[j] - 1.0 - r, 0.0) + KAPPA
+    log_det = 0.0
+    for i in range(D):
+        psi[i] = max((grow * max(psi[i], 0.0) + KAPPA * s) / rows, PSI_FLOOR * s)
+        log_det += np.log(psi[i])
+        out.inverse_psi[j, i] = 1.0 / psi[i]
+        out.B[j, 0, i] = c.mean[j, i] / psi[i]
+    out.loading[j] = 0.0
+    out.B[j, 1:] = 0.0
+    out.offset[j] = 0.0
+    for k in range(r):
+        out.loading[j, k] = max(lam[k] * grow - s, 0.0)
+        root = np.sqrt(out.loading[j, k])
+        for i in range(D):
+            out.B[j, 1 + k, i] = root * c.directions[j, k, i] * out.inverse_psi[j, i]
+    if r > 0:
+        roots = np.sqrt(out.loading[j, :r])
+        M = out.B[j, 1 : 1 + r] @ c.directions[j, :r].T
+        M = (M * roots + (M * roots).T) / 2.0 + np.eye(r)
+        L = np.linalg.cholesky(M)
+        for k in range(r):
+            row = out.B[j, 1 + k]
+            for i in range(k):
+                x, other = L[k, i], out.B[j, 1 + i]
+                for d in range(D):
+                    row[d] -= x * other[d]
+            x = 1.0 / L[k, k]
+            for d in range(D):
+                row[d] *= x
+            log_det += 2.0 * np.log(L[k, k])
+    out.log_det[j] = log_det
+    for k in range(1 + r):
+        total = 0.0
+        for i in range(D):
+            total += out.B[j, k, i] * c.mean[j, i]
+        out.offset[j, k] = total

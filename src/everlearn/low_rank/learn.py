@@ -1,0 +1,248 @@
+"""Learning rows: the warm-up, blocks of rows between folds, and the rows at which the structure is reconsidered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from everlearn.base.scaling import nearest_power_of_two
+from everlearn.linalg.parallel import one_blas_thread
+from everlearn.low_rank.keep import room
+from everlearn.low_rank.keep.reconsider import first_model, reconsider
+from everlearn.low_rank.kernels import rows as kernels
+from everlearn.low_rank.kernels.fold import fold
+from everlearn.low_rank.kernels.rows import Chunk
+from everlearn.low_rank.kernels.shape import refresh
+from everlearn.low_rank.state import (
+    Frame,
+    Info,
+    Model,
+    Pending,
+    Readout,
+    Settings,
+    State,
+    empty_reservoir,
+    readout_of,
+    rule_of,
+    squared_distances,
+)
+from everlearn.low_rank.warmup import fill_first_rows
+from everlearn.typing import Array
+
+# Rows that are scored by one matrix product, where there are several components.
+CHUNK = 64
+# A cell that lies more units than this from its centre counts as lying so far: squares of it stay finite.
+FARTHEST = 1e15
+# Columns are put into units of their own where the variance of all is that of so few columns, as a share of them.
+FEW_COLUMNS = 0.02
+
+
+@dataclass
+class Progress:
+    """What can be worked out again from a state: what its sketches say."""
+
+    readout: Readout | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Progress, ()
+
+
+def init(D: int, settings: Settings, frame: Frame | None = None) -> State:
+    """A state that has seen nothing; `frame` is given if the scale of the columns is known."""
+    pending = Pending(np.zeros((settings.warmup, D)), np.zeros(settings.warmup), 0)
+    return State(0, 0, 0.0, frame, None, pending)
+
+
+def frame_of_rows(X: Array) -> Frame:
+    """Mean of each column and one unit for all, so that the model is the same in rotated coordinates.
+
+    Where a few columns have nearly all of the variance, the units of the columns differ, and each takes its own.
+    """
+    observed = ~np.isnan(X)
+    count = np.maximum(observed.sum(axis=0), 1)
+    largest = float(np.abs(X[observed]).max(initial=0.0)) or 1.0
+    Y = np.where(observed, X / largest, 0.0)
+    centre = Y.sum(axis=0) / count
+    variance = (np.where(observed, Y - centre, 0.0) ** 2).sum(axis=0) / count
+    variance = np.where(variance > (1e-14 * np.abs(centre)) ** 2, variance, 0.0)
+    if variance.any():
+        share = variance / variance.max()
+        few = share.sum() ** 2 / (share**2).sum() < max(FEW_COLUMNS * (variance > 0.0).sum(), 1.5)
+    else:
+        few = False
+    spread = np.sqrt(variance)
+    mean = np.sqrt(variance.mean()) or 1.0
+    unit = np.where(spread > 0.0, spread, mean) if few else np.full(X.shape[1], mean)
+    return frame_of_spread(centre * largest, unit * largest)
+
+
+def frame_of_spread(centre: Array, spread: Array) -> Frame:
+    """Frame for columns of known spread."""
+    scale = nearest_power_of_two(spread)
+    return Frame(centre, 1.0 / scale, np.log(scale))
+
+
+def in_frame(X: Array, frame: Frame) -> Array:
+    """Rows in the coordinates of the frame, with their gaps."""
+    with np.errstate(over="ignore"):
+        return np.clip((X - frame.centre) * frame.inverse, -FARTHEST, FARTHEST)
+
+
+def next_search(state: State, settings: Settings) -> int:
+    """Row at which the next search is due: at four times the rows while all are at hand, then at twice the rows."""
+    if settings.reservoir == 0:
+        return 2**62
+    searched = max(state.searched, 1)
+    more = 4 * searched if 4 * searched <= settings.reservoir else 2 * searched
+    return min(more, searched + settings.interval)
+
+
+def learn(
+    state: State, X: Array, weights: Array, settings: Settings, progress: Progress, *, search: bool = True
+) -> tuple[State, Info]:
+    """Learn rows in their order; arrays of the state and `progress` change in place.
+
+    All decisions are made at rows whose numbers do not depend on the batches. Without `search` the components are not
+    reconsidered.
+    """
+    info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
+    at = 0
+    with one_blas_thread():
+        while at < len(X):
+            if state.model is None:
+                at, state = _warm_up(state, X, weights, at, settings)
+                continue
+            due = next_search(state, settings) if search else 2**62
+            stop = min(len(X), at + due - state.n)
+            part = slice(at, stop)
+            assert state.frame is not None
+            Z = in_frame(X[part], state.frame)
+            own = Info(info.log_density[part], info.z[part])
+            state = _learn_rows(state, Z, weights[part], settings, progress, own)
+            if state.n == due:
+                state, progress.readout = reconsider(state, settings), None
+            at = stop
+    return state, info
+
+
+def _warm_up(state: State, X: Array, weights: Array, at: int, settings: Settings) -> tuple[int, State]:
+    """Keep rows of the warm-up; the last of them starts the model."""
+    pending = state.pending
+    stop = min(len(X), at + settings.warmup - pending.size)
+    end = pending.size + stop - at
+    pending.rows[pending.size : end] = X[at:stop]
+    pending.weights[pending.size : end] = weights[at:stop]
+    state = state._replace(pending=pending._replace(size=end))
+    return stop, (started(state, settings) if end == settings.warmup else state)
+
+
+def started(state: State, settings: Settings) -> State:
+    """The state that has learned the pending rows; their mean variance is the prior noise from here on."""
+    rows, weights, n = state.pending
+    rows, weights = rows[:n], weights[:n]
+    frame = state.frame or frame_of_rows(rows)
+    Z = in_frame(rows, frame)
+    reservoir = empty_reservoir(settings.reservoir, Z.shape[1])
+    if settings.reservoir:
+        kernels.offer_rows(Z, weights, reservoir, -np.log(settings.fading), settings.seed)
+    Z = fill_first_rows(Z, weights, settings.rank)
+    share = weights / weights.sum()
+    mean = share @ Z
+    noise = float((share @ (Z - mean) ** 2).mean()) * n / max(n - 1, 1)
+    noise = noise if noise > 0.0 else 1.0
+    model = first_model(Z, weights, reservoir, noise, settings)
+    empty = Pending(np.zeros((0, Z.shape[1])), np.zeros(0), 0)
+    return State(state.n + n, state.n + n, noise, frame, model, empty)
+
+
+def _readout(state: State, progress: Progress) -> Readout:
+    assert state.model is not None
+    if progress.readout is None:
+        progress.readout = readout_of(state.model.components, state.prior_noise)
+    return progress.readout
+
+
+def _learn_rows(state: State, Z: Array, weights: Array, settings: Settings, progress: Progress, info: Info) -> State:
+    """Learn rows between two searches: blocks without gaps by matrix products, the others one by one."""
+    gaps = np.asarray(np.isnan(Z).any(axis=1))
+    bounds = np.flatnonzero(np.diff(gaps)) + 1
+    start = 0
+    for stop in [*bounds.tolist(), len(Z)]:
+        while start < stop:
+            end = min(stop, start + _block(state, settings))
+            n = end - start
+            own = Chunk(
+                Z[start:end], weights[start:end], np.empty((n, 0)), info.z[start:end], info.log_density[start:end]
+            )
+            step = _learn_gaps if gaps[start] else _learn_block
+            state = step(state, own, settings, progress)
+            start = end
+    assert state.model is not None
+    if settings.reservoir:
+        kernels.offer_rows(Z, weights, state.model.reservoir, -np.log(settings.fading), settings.seed)
+    return state._replace(n=state.n + len(Z))
+
+
+def _block(state: State, settings: Settings) -> int:
+    """Rows to score at once: with one component, those up to its next fold."""
+    assert state.model is not None
+    c, waiting = state.model.components, state.model.waiting
+    if len(c.n) > 1:
+        return CHUNK
+    return max(1, int(kernels.quota(c.n[0], settings.quota)) - int(waiting.size[0]))
+
+
+def _learn_block(state: State, chunk: Chunk, settings: Settings, progress: Progress) -> State:
+    """Learn rows without gaps. After a fold only its component scores the rest of the block anew."""
+    readout, at, n = _readout(state, progress), 0, len(chunk.rows)
+    chunk = chunk._replace(distance=squared_distances(chunk.rows, readout))
+    rule = rule_of(state, settings)
+    while at < n:
+        at = kernels.walk(chunk, at, state.model, readout.log_det, rule)
+        state, opened, folded = _settle(state, settings, progress)
+        if opened and at < n:
+            readout = _readout(state, progress)
+            distance = np.zeros((n, len(readout.log_det)))
+            distance[at:] = squared_distances(chunk.rows[at:], readout)
+            chunk = chunk._replace(distance=distance)
+        elif at < n:
+            for j in folded:
+                chunk.distance[at:, j] = squared_distances(chunk.rows[at:], readout, slice(j, j + 1))[:, 0]
+    return state
+
+
+def _learn_gaps(state: State, chunk: Chunk, settings: Settings, progress: Progress) -> State:
+    """Learn rows with gaps, one after the other."""
+    for t in range(len(chunk.rows)):
+        rule = rule_of(state, settings)
+        kernels.learn_row_with_gaps(chunk, t, state.model, _readout(state, progress), rule)
+        state, _, _ = _settle(state, settings, progress)
+    return state
+
+
+def _settle(state: State, settings: Settings, progress: Progress) -> tuple[State, bool, list[int]]:
+    """Fold what is due and make place in a full room; whether a component was opened, and which were folded."""
+    model, readout = state.model, _readout(state, progress)
+    assert model is not None
+    rule = rule_of(state, settings)
+    folded = _fold_due(model, readout, state.prior_noise, settings)
+    H = len(model.room.weights)
+    if H and model.room.size[0] == H:
+        sizes = model.components.n.copy()
+        model, opened = room.empty_some(model, readout, rule, settings)
+        if opened:
+            progress.readout = None
+            return state._replace(model=model), True, []
+        folded += np.flatnonzero(model.components.n != sizes).tolist()
+    return state, False, folded
+
+
+def _fold_due(model: Model, readout: Readout, prior_noise: float, settings: Settings) -> list[int]:
+    c, waiting = model.components, model.waiting
+    due = [int(j) for j in np.flatnonzero(waiting.size) if waiting.size[j] >= kernels.quota(c.n[j], settings.quota)]
+    for j in due:
+        fold(c, waiting, j, settings.fading)
+        refresh(c, j, prior_noise, readout)
+    return due

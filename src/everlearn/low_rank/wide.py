@@ -1,0 +1,144 @@
+"""A low-rank mixture as the estimator holds it: settings and caches; the state is passed in and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import chdtri, ndtr
+
+from everlearn.low_rank import ask, learn, loading
+from everlearn.low_rank import merge as merging
+from everlearn.low_rank.ask import Asked, Look
+from everlearn.low_rank.keep.reconsider import flushed
+from everlearn.low_rank.learn import Progress
+from everlearn.low_rank.merge import Part
+from everlearn.low_rank.state import Settings, State, Watched
+from everlearn.typing import Array
+
+# Directions of a component unless told otherwise: pictures gain up to 16; beyond that, more components do more.
+RANK, COLUMNS_A_DIRECTION = 16, 8
+# Rows of the reservoir: as many as fit 32 MiB in single precision, within bounds.
+RESERVOIR_NUMBERS, MIN_RESERVOIR, MAX_RESERVOIR = 2**23, 500, 2000
+# Most components unless told otherwise, or what this many numbers of directions hold.
+MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
+# Fewest rows that wait for a fold, and that fill the room.
+FEWEST_WAITING, FEWEST_IN_ROOM = 8, 16
+# Rows of the warm-up where none are kept afterwards.
+WARMUP_WITHOUT_ROWS = 500
+# Rows between two searches where nothing is forgotten: row counts that double decide.
+NEVER = 2**60
+
+
+@dataclass
+class Wide:
+    """Settings of a low-rank mixture, and what can be worked out again from its state."""
+
+    settings: Settings
+    progress: Progress = field(default_factory=Progress)
+    asked: Asked = field(default_factory=Asked)
+
+    @classmethod
+    def of(cls, D: int, *, rank: Any, reservoir: Any, most: Any, fixed: int, forgetting: Any, seed: int) -> Self:
+        """Settings from the parameters of the estimator."""
+        Q = min(RANK, max(1, D // COLUMNS_A_DIRECTION)) if rank == "auto" else int(rank)
+        if reservoir == "auto":
+            M = int(np.clip(RESERVOIR_NUMBERS // D, MIN_RESERVOIR, MAX_RESERVOIR))
+        else:
+            M = int(reservoir)
+        # Where no rows are kept, the only search is that of the warm-up.
+        warmup = min(max(50, 5 * Q), M) if M else max(WARMUP_WITHOUT_ROWS, 5 * Q)
+        fading = 1.0 if forgetting is None else float(forgetting)
+        interval = NEVER if fading == 1.0 else max(round(1.0 / (1.0 - fading)), warmup)
+        if most == "auto":
+            most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // (D * (2 * Q + 3))))
+        quota = max(Q, FEWEST_WAITING) if M else 1  # without rows kept, each is folded in at once
+        room = max(Q, FEWEST_IN_ROOM) if M else 0
+        return cls(Settings(Q, quota, warmup, M, room, fixed, int(most), fading, interval, seed))
+
+    def fresh(self) -> Wide:
+        """The same settings without caches."""
+        return Wide(self.settings)
+
+    def init(self, D: int, scale: Array | None) -> State:
+        """A state that has seen nothing."""
+        return learn.init(D, self.settings, None if scale is None else learn.frame_of_spread(np.zeros(D), scale))
+
+    def learn(self, state: State, X: Array, weights: Array, level: float) -> tuple[State, Watched]:
+        """Learn rows. The z of the info becomes a squared distance whose chi-square tail is the row's p-value.
+
+        Only rows with a p-value below `level` are worth that; the others have the distance 0.
+        """
+        state, info = learn.learn(state, X, weights, self.settings, self.progress)
+        ask.follow(self.asked, X, weights, self.settings, state)
+        p = np.maximum(ndtr(-info.z), 1e-300)
+        distance = np.where(np.isnan(p), np.nan, 0.0)
+        for i in np.flatnonzero(p < level):
+            distance[i] = chdtri(np.count_nonzero(~np.isnan(X[i])), p[i])
+        return state, Watched(info.log_density, distance)
+
+    def searches_within(self, state: State, n_rows: int) -> bool:
+        """Whether a search is made within the next rows."""
+        if state.model is None:
+            return state.pending.size + n_rows >= self.settings.warmup
+        return state.n + n_rows >= learn.next_search(state, self.settings)
+
+    def answers(self, state: State) -> Look:
+        """What questions are passed on to."""
+        return ask.answering(state, self.settings, self.asked)
+
+    @staticmethod
+    def rows_seen(state: State) -> int:
+        """Rows learned so far."""
+        return ask.rows_seen(state)
+
+    @staticmethod
+    def effective_samples(state: State) -> float:
+        """Weight of the rows that the model remembers."""
+        room = 0.0 if state.model is None else state.model.room.weights[: state.model.room.size[0]].sum()
+        known = 0.0 if state.model is None else state.model.components.mass.sum()
+        return float(known + room + state.pending.weights[: state.pending.size].sum())
+
+    @staticmethod
+    def keeps_rows(state: State) -> bool:
+        """Whether the state holds rows of the stream."""
+        return state.pending.size > 0 or (state.model is not None and len(state.model.reservoir.keys) > 0)
+
+    @staticmethod
+    def rows_inside(state: State) -> int:
+        """Rows of the stream that the state holds: of the warm-up, the reservoir, the room and the waiting lists."""
+        if state.model is None:
+            return state.pending.size
+        model = state.model
+        return int(model.reservoir.size[0] + model.room.size[0] + model.waiting.size.sum())
+
+    def rows_of_components(self, state: State) -> Array:
+        """Rows behind each component."""
+        return np.empty(0) if state.model is None else flushed(state, self.settings).n
+
+    def column_moments(self, state: State) -> tuple[Array, Array] | None:
+        """Mean and standard deviation of each column; None where a column was never seen."""
+        if state.model is None or state.frame is None:
+            rows = state.pending.rows[: state.pending.size]
+            if not len(rows) or np.isnan(rows).all(axis=0).any():
+                return None
+            return np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+        c = state.model.components
+        share = c.mass / c.mass.sum()
+        mean = share @ c.mean
+        variance = c.diagonal / np.maximum(c.n + c.borrowed, 1.0)[:, None] + (c.mean - mean) ** 2
+        return mean / state.frame.inverse + state.frame.centre, np.sqrt(share @ variance) / state.frame.inverse
+
+    def aggregated(self, state: State, settings: Settings, min_rows: int) -> State:
+        """A state without rows, of which each component stands for `min_rows` rows or more; `settings` are its own."""
+        return merging.aggregated(state, settings, self.settings, min_rows)
+
+    def merge(self, parts: Sequence[tuple[State, float]], *, search: bool, most: int | None) -> State:
+        """One state for the rows of all."""
+        return merging.merge([Part(*part) for part in parts], self.settings, search=search, most=most)
+
+    def check_loaded(self, state: Any, D: int) -> None:
+        """Refuse a state from a file that does not fit."""
+        loading.check(state, D, self.settings)

@@ -1,0 +1,53 @@
+"""How many components: the simplest cases."""
+
+import numpy as np
+import pytest
+
+from everlearn.low_rank.keep.search import search
+from everlearn.low_rank.state import Settings, readout_of
+from low_rank_toys import one, several
+
+SETTINGS = Settings(8, 8, 50, 500, 16, 0, 64, 1.0, 2**60, 0)
+
+
+def found(X, settings=SETTINGS):
+    Z = X - X.mean(axis=0)
+    noise = float(Z.var())
+    components, labels = search(Z, np.ones(len(Z)), np.zeros(len(Z), np.intp), noise, settings)
+    return components, labels, readout_of(components, noise).rank
+
+
+@pytest.mark.parametrize("n", [40, 200])
+@pytest.mark.parametrize("seed", range(2))
+def test_one_gaussian_stays_one(n, seed):
+    components, _, rank = found(one(np.random.default_rng(seed), n, 300))
+    assert len(components.n) == 1
+    assert 2 <= rank[0] <= 4
+
+
+def test_four_are_found_and_their_rows_told_apart():
+    rng = np.random.default_rng(0)
+    order = rng.permutation(240)
+    components, labels, rank = found(several(rng, 240, 300)[order])
+    assert len(components.n) == 4
+    np.testing.assert_array_equal(components.mass, 60.0)
+    assert all(len(set(labels[order // 60 == k])) == 1 for k in range(4))
+    assert ((rank >= 2) & (rank <= 4)).all()
+
+
+def test_groups_that_are_not_two_are_merged():
+    rng = np.random.default_rng(1)
+    X = one(rng, 120, 100)
+    Z = X - X.mean(axis=0)
+    components, _ = search(Z, np.ones(120), rng.integers(3, size=120), float(Z.var()), SETTINGS)
+    assert len(components.n) == 1
+
+
+def test_a_number_that_is_asked_for_is_kept():
+    rng = np.random.default_rng(2)
+    assert len(found(several(rng, 160, 60), SETTINGS._replace(fixed=3))[0].n) == 3
+    assert len(found(one(rng, 100, 60), SETTINGS._replace(fixed=2))[0].n) == 2
+
+
+def test_most_components_are_a_bound():
+    assert len(found(several(np.random.default_rng(3), 160, 60), SETTINGS._replace(most=2))[0].n) == 2
