@@ -9,6 +9,7 @@ from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.fitting import change_left_out
 from everlearn.mixture.kernels.rows import offer_row, uniform
 from everlearn.mixture.learn import empty_reservoir
 from everlearn.mixture.state import Settings, Shape
@@ -56,6 +57,22 @@ def test_row_of_weight_two_is_left_out_whole(case):
     kernels.leave_one_out(rows, R, single, kernels.gaussians_of(single, bare), bare, expected, 0)
     np.testing.assert_allclose(out[7], expected[7], atol=1e-2)
     assert abs(out[8] - expected[8]) > 1e-4, "the heavier row does count for the others"
+
+
+def left_out(rows, R, shape):
+    moments, out = kernels.moments_of(rows, R), np.empty(len(R))
+    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
+    return out
+
+
+def test_change_of_a_merge_is_that_of_the_whole_score(case):
+    rows, R, shape = case
+    merged = np.column_stack([R[:, :2].sum(axis=1), R[:, 2:]])
+    found = change_left_out(
+        rows, np.ascontiguousarray(R[:, :2]), np.ascontiguousarray(merged[:, :1]), left_out(rows, R, shape), shape
+    )
+    expected = (left_out(rows, np.ascontiguousarray(merged), shape) - left_out(rows, R, shape)).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_evidence_of_hard_labels_is_marginals_and_labels(case):

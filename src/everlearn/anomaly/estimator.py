@@ -461,6 +461,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         state = getattr(self, "_state_", None)
         if not isinstance(state, State) or not isinstance(getattr(self, "_events_", None), EventLog):
             raise ModelFileError("the file holds no state of an anomaly detector.")
+        if not isinstance(self.offset_, float) or not np.isfinite(self.offset_):
+            raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
         self._prepared_ = learn.Prepared()
         checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
 
