@@ -1,7 +1,10 @@
 """Build sdist and wheel and use them in new environments without extras, on the oldest and the newest Python here.
 
+    python .ci/check_wheel.py [--all]
+
 Each environment learns, saves, loads and scores, and runs the program. The wheel is made from the sdist, so that both
-are tried.
+are tried. `--all` tries every Python that is found. For each version up to NEXT, found or not, the requirements must
+resolve to wheels.
 """
 
 import functools
@@ -16,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OLDEST = (3, 11)
+OLDEST, NEXT = (3, 11), (3, 14)
 SMOKE = """
 import sys
 import numpy as np
@@ -88,6 +91,15 @@ def try_wheel(python: Path, wheel: Path, folder: Path) -> str:
     return f"{python}: learns, saves, loads, exports; {time.monotonic() - started:.0f} s"
 
 
+def check_requirements(wheel: Path) -> str:
+    """What a wheel requires can be had as wheels, on this platform, for every version up to NEXT; numba comes last."""
+    versions = [f"{OLDEST[0]}.{minor}" for minor in range(OLDEST[1], NEXT[1] + 1)]
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run")
+    for version in versions:
+        run(*pip, "--target", "unused", "--python-version", version, "--only-binary", ":all:", wheel)
+    return f"wheels of all requirements for Python {', '.join(versions)}"
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         build = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -99,9 +111,10 @@ def main() -> None:
         (wheel,) = Path(folder).glob("*.whl")
         check_contents(wheel, sdist)
         print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB; {sdist.name}: {sdist.stat().st_size // 1024} KiB")
+        print(check_requirements(wheel))
         found = interpreters()
-        chosen = sorted({min(found), max(found)})
-        with ThreadPoolExecutor(len(chosen)) as pool:
+        chosen = sorted(found if "--all" in sys.argv else {min(found), max(found)})
+        with ThreadPoolExecutor(2) as pool:
             for line in pool.map(lambda v: try_wheel(found[v], wheel, Path(folder, f"python{v[1]}")), chosen):
                 print(line)
 

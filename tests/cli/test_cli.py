@@ -95,8 +95,10 @@ def test_one_row(run, tmp_path):
 
 def test_demo(run):
     output = run("learn", "--demo", "--rows", 3000, "--seed", 3, "--model-file", "demo.evl")
-    for word in (*COLUMNS, "idle", "cruise", "heavy", "belt slips", "Gaps", "To try next", "demo.evl"):
+    for word in (*COLUMNS, "idle", "cruise", "heavy", "belt slips", "Values lost", "To try next", "demo.evl"):
         assert word in output
+    assert output.count("┏") <= 3  # tables
+    assert "The machine has 4 regimes" in output
     model = everlearn.load("demo.evl")
     same = everlearn.IncrementalGaussianMixture(random_state=3)
     for batch in demo_stream(3000, seed=3):

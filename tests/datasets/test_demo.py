@@ -7,7 +7,7 @@ from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_st
 from everlearn.errors import InputError
 from everlearn.gaussian.conditional import impute
 from everlearn.gaussian.mixture import Mixture
-from everlearn.reporting.demo_report import DemoReport
+from everlearn.reporting.demo_report import DemoReport, blamed_columns, find_regimes
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.store.records import Event
 
@@ -91,11 +91,10 @@ class Truthful:
         return impute(X, self.mixture).mean
 
 
-def reported(alarm, changes=()):
+def reported(alarm):
     report, row = DemoReport(), 0
     for batch in demo_stream(8000, batch_rows=250):
         events = [Event(row + int(i), "novelty", 0.0) for i in np.flatnonzero(alarm(batch))]
-        events += [Event(change, "change", 0.0) for change in changes if row <= change < row + 250]
         report.add(batch, PrequentialResult(row, -batch.regime.astype(float), events))
         row += 250
     return report
@@ -128,20 +127,40 @@ def test_constant_alarms(stream):
     assert 25 * 20 < alarms.after_switch <= 25 * len(starts(stream.regime))
 
 
-def test_changes_are_matched_with_switches(stream):
+class Knows:
+    """A model that knows the regimes, gives rows of faults a group of their own, and is late by some rows."""
+
+    def __init__(self, stream, late=0):
+        self.labels = np.where(stream.fault > 0, 7, np.concatenate([[0] * late, stream.regime])[: len(stream.X)])
+
+    def predict(self, X, by):
+        assert by == "mode"
+        return self.labels
+
+
+@pytest.mark.parametrize(("late", "seen"), [(0, True), (20, True), (30, False)])
+def test_regimes_beside_the_truth(stream, late, seen):
     switches = starts(stream.regime)
-    quiet = [row for row in range(8000) if row - max([0, *switches[switches <= row]]) >= 25]
-    found = [*(switches[:10] + 3), *(switches[:5] + 4), *quiet[:7]]
-    changes = reported(lambda batch: batch.fault > 0, found).changes()
-    assert changes == (len(switches), 10, 7)
+    found, stays, n, n_seen, n_other = find_regimes(Knows(stream, late), stream)
+    assert [regime.name for regime in found] == [
+        REGIMES[r] for r in np.argsort(-np.bincount(stream.regime, minlength=4)) if (stream.regime == r).any()
+    ]
+    assert (n, n_seen, n_other) == (len(switches), *((len(switches), 0) if seen else (0, len(switches))))
+    if not late:
+        assert [stay.first for stay in stays] == [0, *switches]
+        assert [regime.agree for regime in found] == [1.0] * len(found)
+        assert sum(regime.share for regime in found) == pytest.approx(1.0)
+        rows = stream.X[stream.regime == REGIMES.index(found[0].name)]
+        np.testing.assert_array_equal(found[0].medians, np.nanmedian(rows, axis=0))
 
 
-def test_regimes_are_described(stream):
-    results = reported(lambda batch: batch.fault > 0).regimes()
-    for r, result in enumerate(results):
-        rows = np.flatnonzero(stream.regime == r)
-        assert (result.n_rows, result.first_row) == (len(rows), rows[0])
-        assert result.first == result.last == -r
+def test_the_column_to_blame_is_the_one_without_which_a_row_is_usual():
+    class Usual:
+        def p_value(self, X):
+            return np.exp(-np.nansum(X**2, axis=1))
+
+    X = np.array([[0.0, 9.0, 1.0], [5.0, np.nan, 1.0], [np.nan, 1.0, -3.0]])
+    assert blamed_columns(Usual(), X).tolist() == [1, 0, 2]
 
 
 def test_gaps_are_filled_against_the_truth(stream):
@@ -150,23 +169,3 @@ def test_gaps_are_filled_against_the_truth(stream):
     latest = np.isnan(stream.X[-2000:]) & (stream.fault[-2000:] == 0)[:, None]
     assert [gap.n_gaps for gap in results.values()] == latest.sum(axis=0).tolist()
     assert results["power"].error < 0.3 * results["power"].error_of_mean
-
-
-def test_components_are_named_by_what_the_machine_did(stream):
-    """By a model that knows the regimes, and gives the rows of faults a component of their own."""
-    report = reported(lambda batch: batch.fault > 0)
-    truth = np.where(stream.fault > 0, 4, stream.regime)
-    known = dict(zip((row.tobytes() for row in stream.X), truth, strict=True))
-
-    class Knows:
-        def predict(self, X):
-            return np.array([known[row.tobytes()] for row in X])
-
-    found = report.components(Knows())
-    assert {c.regime for c in found if c.fault == 0.0} == set(REGIMES)
-    assert [c.pure for c in found if c.fault == 0.0] == [1.0] * 4
-    assert [c.fault for c in found if c.fault > 0.0] == [1.0]
-    assert sum(c.share for c in found) == pytest.approx(1.0)
-    assert [c.share for c in found] == sorted((c.share for c in found), reverse=True)
-    soon = np.average([c.after_switch for c in found], weights=[c.share for c in found])
-    assert 0.05 < soon < 0.3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from rich.console import Console
 
 from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
-from everlearn.reporting.demo_report import DemoReport
+from everlearn.reporting.demo_report import DemoReport, find_regimes
+from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table, number
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.sources.parsing import Batch
@@ -15,6 +17,8 @@ from everlearn.streams.sources.source import IteratorSource
 
 ROWS = 20_000
 _BATCH_ROWS = 100
+_MOST_ROWS = 200_000  # rows in which regimes are looked for: their labels are in memory together
+_SHOWN = ("rpm", "vibration")  # columns that tell the regimes apart
 
 
 def source(n_rows: int, seed: int) -> IteratorSource:
@@ -33,7 +37,7 @@ def introduce(n_rows: int, console: Console) -> None:
 
 
 class Observer:
-    """Sets what the model predicted beside the truth.
+    """Sets what the model found beside the truth.
 
     Parameters
     ----------
@@ -43,11 +47,13 @@ class Observer:
 
     def __init__(self, seed: int, n_rows: int) -> None:
         self._report = DemoReport()
+        self._seed, self._n_rows = seed, n_rows
         self._stream = demo_stream(n_rows, seed=seed, batch_rows=_BATCH_ROWS)
         self._held: DemoBatch = next(self._stream)
         self._first = 0
+        self.stays: list[Stay] = []
 
-    def add(self, batch: Batch, result: PrequentialResult, model: Any) -> None:
+    def add(self, batch: Batch, result: PrequentialResult) -> None:
         """Take a batch that the model has just learned."""
         first = result.first_row
         # A run that goes on from a state file begins in the middle of the stream.
@@ -63,50 +69,53 @@ class Observer:
         return rows_of(self._held, start - self._first, stop - self._first)
 
     def show(self, model: Any, console: Console) -> None:
-        """Print regimes, changes, faults and gaps."""
-        self._show_regimes(console)
-        self._show_components(model, console)
-        changes = self._report.changes()
-        console.print(
-            f"{changes.n_noticed} of {changes.n_switches} switches of regime were noticed within 25 rows, "
-            f"and {changes.n_other} changes elsewhere."
+        """Print regimes, faults and gaps: three tables."""
+        console.print("The model was told nothing but the rows. The stream is made up, so the truth can stand beside.")
+        self._show_regimes(model, console)
+        self._show_faults(model, console)
+        self._show_gaps(model, console)
+
+    def _show_regimes(self, model: Any, console: Console) -> None:
+        # The stream is made anew: nothing of it was kept.
+        n = min(self._report.n_rows, _MOST_ROWS)
+        batches = itertools.islice(
+            demo_stream(self._n_rows, seed=self._seed, batch_rows=_BATCH_ROWS), -(-n // _BATCH_ROWS)
         )
-        self._show_faults(console)
-        gaps = [(g.column, g.n_gaps, number(g.error), number(g.error_of_mean)) for g in self._report.gaps(model)]
-        columns = ("column", "gaps", "error", "error of the mean")
-        Table(columns, gaps, "Gaps of the latest rows, filled by the model").show(console)
-
-    def _show_regimes(self, console: Console) -> None:
+        regimes = find_regimes(model, rows_of(join(list(batches)), 0, n))
+        self.stays = regimes.stays
+        shown = [COLUMNS.index(name) for name in _SHOWN]
         rows = [
-            (regime.name, f"{regime.n_rows:,}", f"{regime.first_row:,}", regime.first, regime.last)
-            for regime in self._report.regimes()
-            if regime.n_rows
-        ]
-        columns = ("regime", "rows", "first at row", "log-likelihood when new", "at last")
-        Table(columns, rows, "Regimes of the machine (the model does not know them)", digits=1).show(console)
+            (str(k), f"{r.share:.0%}", f"{r.first_row:,} to {r.last_row:,}", *(number(r.medians[j]) for j in shown),
+             f"{r.name} ({r.agree:.0%})")
+            for k, r in enumerate(regimes.found, start=1)
+        ]  # fmt: skip
+        columns = ("regime", "rows", "active in rows", *_SHOWN, "in truth")
+        Table(columns, rows, f"The machine has {len(rows)} regimes, by the model").show(console)
+        if regimes.n_switches:
+            wrong = "none is" if not regimes.n_other else f"{regimes.n_other} are"
+            console.print(
+                f"It went from one regime to another {regimes.n_switches} times: {regimes.n_seen} of these are seen "
+                f"within 25 rows, and {wrong} seen elsewhere. Of the {model.n_components_} components of the mixture "
+                f"{len(rows)} are regimes; the others hold rows on the way from one to the next, and faults."
+            )
 
-    def _show_components(self, model: Any, console: Console) -> None:
-        found = self._report.components(model)
-        rows = [
-            (f"{c.share:.1%}", f"{c.regime} ({c.pure:.0%})", f"{c.after_switch:.0%}", f"{c.fault:.0%}") for c in found
-        ]
-        columns = ("of all rows", "regime", "just after a switch", "of faults")
-        Table(columns, rows, f"The {len(found)} components of the model, by what the machine did").show(console)
-        settled = [c for c in found if c.after_switch < 0.5 and c.fault <= 0.05]
-        regimes = {c.regime for c in settled}
-        console.print(
-            f"{sum(c.share for c in settled):.0%} of the rows are in {len(settled)} components of {len(regimes)} "
-            "settled regimes; the others are of rows after a switch, while the temperature moves, and of faults."
-        )
-
-    def _show_faults(self, console: Console) -> None:
+    def _show_faults(self, model: Any, console: Console) -> None:
         rows = []
-        for fault in self._report.faults():
+        for fault in self._report.faults(model):
             share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
-            rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}"))
-        Table(("fault", "times", "found"), rows, "Faults of the machine (the model does not know them)").show(console)
+            blamed = f"{fault.blamed} ({fault.n_blamed} of {fault.n_found})" if fault.n_blamed else ""
+            rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed))
+        Table(("fault", "times", "found", "sensor named"), rows, "Faults, found before they were learned").show(console)
         alarms = self._report.alarms()
         console.print(
-            f"Novel rows without a fault: {alarms.new_regime} of new regimes, {alarms.after_switch} just after a "
-            f"switch, {alarms.unexplained} of {self._report.n_rows:,} otherwise."
+            f"False alarms: {alarms.unexplained} of {self._report.n_rows:,} rows. Rows that were novel for another "
+            f"reason: {alarms.new_regime} of a regime never seen before, {alarms.after_switch} just after a switch."
         )
+
+    def _show_gaps(self, model: Any, console: Console) -> None:
+        rows = [
+            (g.column, g.n_gaps, number(g.error), number(g.error_of_mean), f"{g.n_inside} of {g.n_gaps}")
+            for g in self._report.gaps(model)
+        ]
+        columns = ("column", "lost", "typical error", "of the column's mean", "inside the 90% interval")
+        Table(columns, rows, "Values lost in the latest 2,000 rows, filled by the model").show(console)

@@ -23,6 +23,7 @@ from everlearn.cli.progress import Display
 from everlearn.cli.summary import show_bad_rows, show_summary, suggest
 from everlearn.errors import InputError
 from everlearn.reporting.queries import has_target
+from everlearn.reporting.regimes import Stay
 from everlearn.streams.backoff import retry
 from everlearn.streams.outputs import Outputs
 from everlearn.streams.runner import Runner
@@ -58,7 +59,7 @@ def learn_stream(asked: LearnOptions, console: Console) -> None:
 
             def watch(batch: Any, result: Any) -> None:
                 if observer is not None and batch is not None:
-                    observer.add(batch, result, session.model)
+                    observer.add(batch, result)
                 display.update()
 
             Runner(
@@ -177,26 +178,27 @@ def _finish(
     show_bad_rows(session, console)
     if session.monitor.n_rows == 0:
         raise click.ClickException(f"{source.place} has no row that can be learned.")
-    show_summary(session, console)
-    if observer is not None:
+    if observer is not None and isinstance(session.model, everlearn.IncrementalGaussianMixture):
         observer.show(session.model, console)
+    else:
+        show_summary(session, console)
     if asked.model_file is not None:
         if session.last_time is not None:
             session.model._last_row_ = session.last_time  # by the stream's own clock
         save_model(asked, session.model)
         console.print(f"\nSaved to [bold]{escape(asked.model_file)}[/] ({os.path.getsize(asked.model_file):,} bytes).")
     if asked.report is not None:
-        _write_report(asked.report, session, source)
+        _write_report(asked.report, session, source, [] if observer is None else observer.stays)
         console.print(f"The report is in [bold]{escape(asked.report)}[/].")
     suggest(asked, session, console)
 
 
-def _write_report(path: str, session: Session, source: Source) -> None:
+def _write_report(path: str, session: Session, source: Source, stays: list[Stay]) -> None:
     from everlearn.reporting.report import write_report
 
     store, name = session.store, session.name
     events = store.latest_events(name, kinds=["change", "novelty", "anomaly", "new_normal", "time gap"], limit=5000)
     write_report(
         path, session.model, store.history(name), events,
-        name=name, totals=store.totals(name), time_format=source.columns.time_format,
+        name=name, totals=store.totals(name), time_format=source.columns.time_format, stays=stays,
     )  # fmt: skip

@@ -15,11 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from everlearn.gaussian import mixture as mixtures
 from everlearn.reporting.projection import ELLIPSE_SHARE, Plane, ellipse, plane_of
 from everlearn.reporting.queries import curve, mixture_of
+from everlearn.reporting.regimes import Stay
 
 Array = NDArray[np.float64]
 Picture = dict[str, Any]
 
 BLUE, TEAL, AMBER, RED, GREY = "#3b82f6", "#0d9488", "#d97706", "#e11d48", "#7c8798"
+_REGIME_COLOURS = (BLUE, TEAL, AMBER, RED, GREY)
 _BLUE_WASH, _TEAL_WASH = "rgba(59,130,246,0.18)", "rgba(13,148,136,0.25)"
 _SCALE = [[0.0, "rgba(59,130,246,0)"], [1.0, "rgba(59,130,246,0.55)"]]
 _MOST_MARKS = 500
@@ -55,6 +57,34 @@ def likelihood(history: Sequence[Any], events: Sequence[Any] = ()) -> Picture:
     found = f"{_few(len(changes), 'change')} and {_few(len(novelties), 'novelty')} are marked"
     course = f"from {seen[0]:.2f} to {seen[-1]:.2f}; " if len(seen) else "no values yet; "
     return _picture(data, layout, f"Mean log-likelihood over {_end(x):,} rows: {course}{found}.")
+
+
+def timeline(stays: Sequence[Stay]) -> Picture:
+    """When a stream was in which regime: a bar for every stay.
+
+    Parameters
+    ----------
+    stays : sequence of Stay
+        Stays in regimes, in their order.
+    """
+    numbers = sorted({stay.regime for stay in stays})
+    data = []
+    for k in numbers:
+        own = [stay for stay in stays if stay.regime == k]
+        # A gap between two bars is a point without a value.
+        x = [value for stay in own for value in (stay.first, stay.end, None)]
+        y = [value for _ in own for value in (k, k, None)]
+        line = {"color": _REGIME_COLOURS[(k - 1) % len(_REGIME_COLOURS)], "width": 14}
+        hover = f"regime {k}, row %{{x:,}}<extra></extra>"
+        data.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "line": line, "hovertemplate": hover})
+    layout = _layout("row", "regime")
+    layout["yaxis"].update(tickvals=numbers, range=[max(numbers) + 0.6, 0.4], showgrid=False)
+    layout["xaxis"]["range"] = [0, stays[-1].end]
+    rows = {k: sum(stay.end - stay.first for stay in stays if stay.regime == k) for k in numbers}
+    shares = ", ".join(f"regime {k} for {rows[k] / stays[-1].end:.0%}" for k in numbers)
+    return _picture(
+        data, layout, f"{len(stays):,} stays in {len(numbers)} regimes over {stays[-1].end:,} rows: {shares}."
+    )
 
 
 def forgetting(history: Sequence[Any]) -> Picture:

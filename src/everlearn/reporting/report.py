@@ -17,6 +17,7 @@ from everlearn.persistence.atomic_write import write_whole
 from everlearn.reporting import figures as pictures
 from everlearn.reporting.assets import asset, plotly_js
 from everlearn.reporting.queries import column_names, is_fitted, mixture_of
+from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table
 from everlearn.streams.sources.times import TimeFormat
 
@@ -34,6 +35,7 @@ def write_report(
     name: str = "model",
     totals: Mapping[str, int] | None = None,
     time_format: TimeFormat | None = None,
+    stays: Sequence[Stay] = (),
 ) -> None:
     """Write a report on a model and its run to one HTML file, all of it or nothing.
 
@@ -53,6 +55,8 @@ def write_report(
         Counts of the whole run, as `Store.totals` gives them.
     time_format : TimeFormat, optional
         How the times of the stream are shown, for a stream that has them.
+    stays : sequence of Stay
+        When the stream was in which regime, where that is known.
 
     Raises
     ------
@@ -61,7 +65,8 @@ def write_report(
     OSError
         The file could not be written.
     """
-    write_whole(path, render(model, history, events, name=name, totals=totals, time_format=time_format), "report")
+    text = render(model, history, events, name=name, totals=totals, time_format=time_format, stays=stays)
+    write_whole(path, text, "report")
 
 
 def render(
@@ -72,10 +77,13 @@ def render(
     name: str = "model",
     totals: Mapping[str, int] | None = None,
     time_format: TimeFormat | None = None,
+    stays: Sequence[Stay] = (),
 ) -> str:
     """Give the text of a report; see :func:`write_report`."""
     body = [_head(name, model, history, dict(totals or {})), '<div class="cards">']
     drawings = _drawings(model, history, events)
+    if stays:
+        drawings = {"regimes": ("When each regime was active", True, pictures.timeline(stays)), **drawings}
     body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items()]
     if is_fitted(model):
         body.append(_columns_table(model))

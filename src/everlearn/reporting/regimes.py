@@ -1,0 +1,77 @@
+"""Regimes of a stream: the groups of rows in which it stays for a while, and when each of them was active."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Labels = NDArray[np.int64]
+
+# A group is a regime if at least half of the rows around one of its rows, in a window this wide, are its own.
+_WINDOW, _OWN = 51, 0.5
+# Groups of fewer rows than this share are not looked at.
+_LEAST_SHARE = 0.01
+# A shorter stay is noise in another one.
+_LEAST_STAY = 25
+
+
+class Stay(NamedTuple):
+    """Rows in which a stream is in one regime."""
+
+    regime: int  # from 1 on, the one with most rows first
+    first: int
+    end: int  # the row after the last
+
+
+def stays_in_regimes(labels: Labels) -> list[Stay]:
+    """When a stream was in which regime, by the group (component or mode) of each of its rows.
+
+    Groups through which the stream only passes, such as rows between two regimes or rows of a fault, are no regimes:
+    their rows count to the next regime.
+    """
+    regimes = [k for k in np.unique(labels) if _is_regime(labels == k)]
+    if not regimes:
+        return []
+    regimes.sort(key=lambda k: -int((labels == k).sum()))
+    number = np.zeros(len(labels), dtype=np.int64)
+    for i, k in enumerate(regimes):
+        number[labels == k] = i + 1
+    stays: list[Stay] = []
+    for stay in _runs(_filled_backwards(number)):
+        short = stay.end - stay.first < _LEAST_STAY
+        if stays and (short or stays[-1].regime == stay.regime):
+            stays[-1] = stays[-1]._replace(end=stay.end)
+        else:
+            stays.append(stay)
+    return stays
+
+
+def _is_regime(own: NDArray[np.bool_]) -> bool:
+    if own.mean() < _LEAST_SHARE:
+        return False
+    rows, before = np.flatnonzero(own), np.concatenate([[0], np.cumsum(own)])
+    first, end = np.maximum(rows - _WINDOW // 2, 0), np.minimum(rows + _WINDOW // 2 + 1, len(own))
+    return bool(((before[end] - before[first]) / (end - first)).mean() >= _OWN)
+
+
+def _filled_backwards(number: Labels) -> Labels:
+    """Zeros become the next number; those at the end the last one."""
+    known = np.flatnonzero(number)
+    following = np.minimum(np.searchsorted(known, np.arange(len(number))), len(known) - 1)
+    return number[known[following]]
+
+
+def _runs(number: Labels) -> list[Stay]:
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    return [Stay(int(number[a]), a, b) for a, b in itertools.pairwise(edges)]
+
+
+def active(stays: list[Stay], n_rows: int) -> Labels:
+    """Regime of every row."""
+    out = np.zeros(n_rows, dtype=np.int64)
+    for stay in stays:
+        out[stay.first : stay.end] = stay.regime
+    return out
