@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch test-site lint types house docs results mutants fuzz soak wheel ci clean
+.PHONY: help run test test-nojit test-torch test-spark test-site lint types house docs results mutants fuzz soak wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,7 +19,7 @@ help:
 	@echo "make fuzz SECONDS=600   attack all that reads with hostile inputs"
 	@echo "make soak MINUTES=30    learn and serve under kills, full disks and a lost broker, and count every row"
 	@echo "make house  figures of the source: sizes, parameters, comments, frames to a kernel, import circles"
-	@echo "make lint | types | docs | wheel | test-nojit | test-torch | test-site | ci | clean"
+	@echo "make lint | types | docs | wheel | test-nojit | test-torch | test-spark | test-site | ci | clean"
 
 run: .venv/.installed
 	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
@@ -34,6 +34,12 @@ test-nojit: .venv/.test
 test-torch: .venv/.test
 	$(PIP) torch==2.13.0
 	$(PYTEST) -m torch $$(grep -rl --include='test_*.py' 'mark\.torch' tests)
+
+# Spark is 400 MB, a minute to install: a stage of its own, where there is Java.
+test-spark: .venv/.test
+	@command -v java > /dev/null || echo "there is no Java: the tests of Spark are skipped"
+	! command -v java > /dev/null || $(PIP) -e '.[spark]'
+	$(PYTEST) tests/distributed/test_spark.py
 
 lint: .venv/.test
 	$(BIN)/ruff check .

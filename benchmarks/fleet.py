@@ -1,18 +1,34 @@
-"""Sixteen sensors learn a sixteenth of a stream each; their merged model beside one that saw it all.
+"""A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
-    python benchmarks/fleet.py [--quick]
+    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 1000]
 
-The merged model is reduced to the number of components that the single pass answers from. Real data come from
+Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
+saved; `everlearn merge` then merges the folder in a process of its own. The ten-fold fleet has each file ten times, as
+learning takes much longer than merging. Beside it stands one model that learned all rows in one pass.
+
+Groups: `everlearn learn --by device` on a table that is sorted by device, in a process of its own.
+
+Engines: the same Parquet files on processes, on a Dask cluster and on Spark, if it is installed.
+
+Sixteen sensors: a sixteenth of a stream each, merged to as many components as a single pass has. Real data come from
 scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from _page import parser, write_page
 from sklearn.datasets import load_breast_cancer, load_digits
 
@@ -75,11 +91,191 @@ def table(seeds: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
+# -- many devices ----------------------------------------------------------------------------------
+
+ROWS, COLUMNS = 600, ["a", "b", "c", "d"]
+
+
+class Run(NamedTuple):
+    """What a command took: seconds of the clock and of the processor, and its peak of memory."""
+
+    seconds: float
+    cpu: float
+    peak: int
+
+
+def run(*arguments: object) -> Run:
+    """Run the program in a process of its own."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "everlearn.cli", *map(str, arguments), "--quiet"])
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"everlearn {arguments[0]} ended with {status}")
+    return Run(time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+
+
+class World:
+    """Twelve Gaussians in four columns."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.centres, self.shapes = rng.normal(0, 4, (12, 4)), rng.normal(0, 0.5, (12, 4, 4))
+
+    def rows(self, rng: np.random.Generator, kinds: np.ndarray, n: int) -> np.ndarray:
+        """Rows of some of the Gaussians."""
+        k = rng.choice(kinds, n)
+        return self.centres[k] + np.einsum("nij,nj->ni", self.shapes[k], rng.normal(size=(n, 4)))
+
+
+def learn_devices(folder: Path, world: World, n: int, **parameters: Any) -> np.ndarray:
+    """A model file of each device; returns the rows of all of them."""
+    folder.mkdir()
+    rng, rows = np.random.default_rng(1), []
+    for i in range(n):
+        rows.append(world.rows(rng, rng.choice(12, 3, replace=False), ROWS))
+        model = IncrementalGaussianMixture(random_state=0, **parameters)
+        model.partial_fit(pd.DataFrame(rows[-1], columns=COLUMNS)).save(folder / f"device-{i:05d}.evl")
+    return np.concatenate(rows)
+
+
+def merging(folder: Path, n: int) -> str:
+    """Table of merges of n and of ten times n files, with the score beside one pass."""
+    world = World()
+    X = learn_devices(folder / "devices", world, n)
+    test = pd.DataFrame(world.rows(np.random.default_rng(2), np.arange(12), 20_000), columns=COLUMNS)
+    single = IncrementalGaussianMixture(random_state=0).partial_fit(pd.DataFrame(X, columns=COLUMNS))
+    (folder / "many").mkdir()
+    for path in (folder / "devices").iterdir():
+        for copy in range(10):
+            shutil.copy(path, folder / "many" / f"{path.stem}-{copy}.evl")
+    size = np.mean([path.stat().st_size for path in (folder / "devices").iterdir()])
+    bare = folder / "bare"
+    learn_devices(bare, world, 20, reservoir=0)
+    small = np.mean([path.stat().st_size for path in bare.iterdir()])
+    lines = [
+        "| models | files | clock | processor | peak memory | merged file | components | held-out log-likelihood |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, many in (("devices", n), ("many", 10 * n)):
+        took = run("merge", folder / name, "--output", folder / f"{name}.evl")
+        merged = everlearn.load(folder / f"{name}.evl")
+        cells = [
+            f"{many:,}", f"{many * size / 1e6:,.0f} MB", f"{took.seconds:.1f} s", f"{took.cpu:.1f} s",
+            f"{took.peak / 1e6:,.0f} MB", f"{(folder / f'{name}.evl').stat().st_size / 1e3:,.0f} kB",
+            f"{merged.n_components_}", f"{merged.score(test):.4f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    lines.append(f"| one pass over the {len(X):,} rows | | | | | | {single.n_components_} | {single.score(test):.4f} |")
+    print(lines[-1], flush=True)
+    lines += ["", f"A device's file has {size:,.0f} bytes, and {small:,.0f} bytes with `reservoir=0`."]
+    return "\n".join(lines)
+
+
+def grouping(folder: Path, n: int, rows: int = 30) -> str:
+    """Table of one model a group."""
+    rng = np.random.default_rng(3)
+    device = np.repeat(np.arange(n), rows)
+    X = rng.normal(size=(n * rows, 4)) + (device % 7)[:, None]
+    frame = pd.DataFrame(X, columns=COLUMNS).assign(device=[f"device-{i:06d}" for i in device])
+    frame.to_parquet(folder / "groups.parquet")
+    took = run("learn", folder / "groups.parquet", "--by", "device", "--state", folder / "groups.db")
+    size = (folder / "groups.db").stat().st_size
+    cells = [
+        f"{n:,}", f"{n * rows:,}", f"{took.seconds:.1f} s", f"{1e3 * took.cpu / n:.2f} ms", f"{size / n:,.0f}",
+        f"{took.peak / 1e6:,.0f} MB",
+    ]  # fmt: skip
+    print(cells, flush=True)
+    head = "| groups | rows | clock | processor a group | bytes a group | peak memory |\n|---|---|---|---|---|---|"
+    return f"{head}\n| {' | '.join(cells)} |"
+
+
+def engines(folder: Path) -> str:
+    """Table of the same fit on each engine, with the digest of the model."""
+    world, rng = World(), np.random.default_rng(4)
+    days = folder / "days"
+    days.mkdir()
+    for i in range(8):
+        pd.DataFrame(world.rows(rng, np.arange(12), 5000), columns=COLUMNS).to_parquet(days / f"{i}.parquet")
+    lines = ["| engine | clock | digest of the model |", "|---|---|---|"]
+    for name, fitted in (("one process", _alone), ("Dask, 2 workers", _dask), ("Spark, local[2]", _spark)):
+        found = fitted(days)
+        cells = (name, "not installed", "") if found is None else (name, f"{found[0]:.1f} s", found[1])
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def _timed(days: Path, **options: Any) -> tuple[float, str]:
+    start = time.perf_counter()
+    model, _ = everlearn.distributed.fit(IncrementalGaussianMixture(), days, **options)
+    return time.perf_counter() - start, hashlib.sha256(everlearn.dumps(model)).hexdigest()[:16]
+
+
+def _alone(days: Path) -> tuple[float, str]:
+    return _timed(days, engine="threading", workers=1)
+
+
+def _dask(days: Path) -> tuple[float, str]:
+    from distributed import Client, LocalCluster
+
+    workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**workers) as cluster, Client(cluster) as client:
+        return _timed(days, engine=client)
+
+
+def _spark(days: Path) -> tuple[float, str] | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+    try:
+        return _timed(days, engine=session)
+    finally:
+        session.stop()
+
+
 def main() -> None:
     """Measure and write."""
-    options = parser(__doc__).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--devices", type=int, default=1000)
+    options.add_argument("--groups", type=int, default=10_000)
+    options = options.parse_args()
+    if options.quick:
+        options.devices, options.groups = min(options.devices, 50), min(options.groups, 300)
     seeds = SEEDS[:1] if options.quick else SEEDS
-    text = f"""# A fleet of {SHARDS}, merged
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        merged, groups, same = merging(folder, options.devices), grouping(folder, options.groups), engines(folder)
+    text = f"""# A fleet
+
+## Thousands of models
+
+`everlearn merge FOLDER`, start of the program and reading of the files included. Each device has learned {ROWS} rows of
+four columns; the larger fleet has each file ten times. Held out are 20,000 rows of the whole world, of which no device
+has seen more than a quarter.
+
+{merged}
+
+Files are read one after the other, and at most 512 models of each level of the tree are in memory.
+
+## One model a group
+
+`everlearn learn --by device --state FILE`, a table sorted by device, 30 rows each. Models are in their warm-up then,
+and hold these rows.
+
+{groups}
+
+## Engines
+
+Eight Parquet files of 5,000 rows; the cluster and the session are there before the clock starts.
+
+{same}
+
+## Sixteen sensors
 
 Mean held-out log-likelihood of a row, in nats: one model that saw the whole stream, and {SHARDS} models that saw a
 {SHARDS}th of its rows each, merged and reduced to as many components as the single pass answers from. Shuffled, 80 %

@@ -1,4 +1,9 @@
-"""Where partitions are learned: on any joblib backend, or on a Dask cluster."""
+"""Where partitions are learned: an engine takes leaves and gives the merged model.
+
+Each engine learns the leaves in any order and on any machine, and merges them in a tree whose shape depends on their
+number alone, so that the model is the same, to the bit, on all of them: joblib's backends and a Dask cluster here,
+Spark in `everlearn.distributed.spark`.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +12,66 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from everlearn.base.estimator import StreamEstimator
 from everlearn.base.merge import merge
 from everlearn.base.merge_tree import MergeTree
+from everlearn.distributed.groups import merge_groups
 from everlearn.distributed.report import PartitionRecord
 from everlearn.errors import ClusterError, InputError, require
 
-Leaf = Callable[[], tuple[PartitionRecord, StreamEstimator]]
 Watch = Callable[[PartitionRecord], None]
 _LOOK_SECONDS = 0.2
+
+
+class Leaf(NamedTuple):
+    """A partition to be learned: call it, with its table if that lies on a cluster."""
+
+    learn: Callable[..., tuple[PartitionRecord, Any]]
+    table: Any = None  # a partition of a Dask collection
+
+    def __call__(self) -> tuple[PartitionRecord, Any]:
+        """Learn a partition that is a file."""
+        return self.learn()
+
+
+class Engine(Protocol):
+    """Learns partitions, and merges their models in their order."""
+
+    def run(self, leaves: Sequence[Leaf], fan_in: int, watch: Watch) -> Outcome:
+        """Learn all leaves; `watch` is called with each record."""
 
 
 class Outcome(NamedTuple):
     """The merged model, the records of the partitions in their order, and the workers that were lost."""
 
-    model: StreamEstimator
+    model: Any
     records: list[PartitionRecord]
     lost_workers: int
 
 
-def merge_models(models: Sequence[StreamEstimator]) -> StreamEstimator:
-    """One model of several; those that saw no row count for nothing."""
-    return merge(models)
+def merge_models(models: Sequence[Any]) -> Any:
+    """One model of several, or one of each group; those that saw no row count for nothing."""
+    return merge_groups(models) if isinstance(models[0], dict) else merge(models)
 
 
 # -- joblib ----------------------------------------------------------------------------------------
+
+
+class JoblibEngine:
+    """Processes of this machine, or another backend of joblib."""
+
+    def __init__(self, backend: str, workers: int | None, retries: int) -> None:
+        self._backend, self._workers, self._retries = backend, workers, retries
+
+    def run(self, leaves: Sequence[Leaf], fan_in: int, watch: Watch) -> Outcome:
+        """Learn on the backend; models come back one by one, and are merged here."""
+        if any(leaf.table is not None for leaf in leaves):
+            raise InputError(
+                "A Dask collection is learned on its cluster: give its client, or the address of its scheduler, as "
+                "engine=."
+            )
+        return run_joblib(self._backend, self._workers, leaves, fan_in, self._retries, watch)
 
 
 def run_joblib(
@@ -43,7 +81,7 @@ def run_joblib(
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    tree = MergeTree(merge_models, fan_in)
+    tree: MergeTree[Any] = MergeTree(merge_models, fan_in)
     records: list[PartitionRecord] = []
     lost = 0
     while len(records) < len(leaves):
@@ -124,6 +162,22 @@ def _wait_for_workers(client: Any, timeout: float) -> None:
             f"The scheduler {client.scheduler.address} has had no worker for {timeout:g} s. Start some: "
             f"dask worker {client.scheduler.address}"
         ) from error
+
+
+class DaskEngine:
+    """The workers of a Dask cluster, which also merge."""
+
+    def __init__(self, client: Any, timeout: float) -> None:
+        self._client, self._timeout = client, timeout
+
+    def run(self, leaves: Sequence[Leaf], fan_in: int, watch: Watch) -> Outcome:
+        """Learn each leaf where its table lies."""
+        dask = require("dask", extra="cluster")
+        tasks = []
+        for leaf in leaves:
+            task = dask.delayed(leaf.learn, nout=2, pure=False)
+            tasks.append(task() if leaf.table is None else task(leaf.table))
+        return run_dask(self._client, tasks, fan_in, self._timeout, watch)
 
 
 def run_dask(client: Any, leaves: Sequence[Any], fan_in: int, timeout: float, watch: Watch) -> Outcome:

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 from sklearn.base import clone
 
 from everlearn.base.estimator import StreamEstimator
-from everlearn.distributed.engines import Leaf, Watch, connected, run_dask, run_joblib
+from everlearn.distributed.engines import DaskEngine, Engine, JoblibEngine, Leaf, Watch, connected
+from everlearn.distributed.groups import GroupModels
 from everlearn.distributed.partitions import FilePartition, contents_of, file_partitions
 from everlearn.distributed.report import PartitionRecord, Report
+from everlearn.distributed.spark import SparkEngine, is_spark_frame, is_spark_session, kinds_of
 from everlearn.distributed.worker import Job, learn_file, learn_table
-from everlearn.errors import ClusterError, InputError, MergeError, require
+from everlearn.errors import ClusterError, InputError, MergeError
 from everlearn.streams.sources.schema import Choice, Columns, choose
 
 FAN_IN = 16
@@ -37,6 +39,7 @@ def fit(
     workers: int | None = None,
     columns: Sequence[str] | None = None,
     target: str | None = None,
+    by: str | None = None,
     partition_rows: int = 1_000_000,
     batch_rows: int = 16_384,
     retries: int = 2,
@@ -52,13 +55,14 @@ def fit(
     ----------
     estimator : StreamEstimator
         Which model to learn; it does not change, and what it has learned is not used.
-    source : path-like, sequence of path-likes, or Dask collection
+    source : path-like, sequence of path-likes, Dask collection, or Spark data frame
         Files as `everlearn learn` reads them (CSV, JSON lines, Parquet, Arrow; also compressed): a file, a folder, a
         pattern such as ``"day-*.parquet"``, or several of these, which every worker must see under the same path. Or a
-        Dask data frame or array.
-    engine : {"processes"}, str, distributed.Client or Cluster, default="processes"
-        Local processes; the address of a Dask scheduler, such as ``"tcp://host:8786"``; a Dask client or cluster; or
-        the name of another joblib backend, such as ``"threading"`` or ``"ray"`` once it is registered.
+        Dask data frame or array, or a Spark data frame, which is learned on its own session.
+    engine : {"processes"}, str, distributed.Client or Cluster, SparkSession, default="processes"
+        Local processes; the address of a Dask scheduler, such as ``"tcp://host:8786"``; a Dask client or cluster; a
+        Spark session; or the name of another joblib backend, such as ``"threading"`` or ``"ray"`` once it is
+        registered.
     workers : int, optional
         Number of local processes, by default one a core. A cluster has its own number.
     columns : sequence of str, optional
@@ -66,6 +70,9 @@ def fit(
         partitions must have the same columns.
     target : str, optional
         Column of labels or targets, for a classifier or regressor.
+    by : str, optional
+        Column of groups, such as devices: one model is learned for each of its values, and models of a group that lies
+        in several partitions are merged.
     partition_rows : int, default=1_000_000
         A Parquet file of more rows is split between its row groups into partitions of about so many.
     batch_rows : int, default=16_384
@@ -79,8 +86,8 @@ def fit(
 
     Returns
     -------
-    model : StreamEstimator
-        The merged model, which goes on learning.
+    model : StreamEstimator or GroupModels
+        The merged model, which goes on learning; with `by` the models by the names of their groups.
     report : Report
         Rows of each partition, and who learned it.
 
@@ -111,25 +118,46 @@ def fit(
     1500
     """
     _check_arguments(estimator, workers, partition_rows, batch_rows, retries, timeout)
+    if by is not None and target is not None:
+        raise InputError("by= is for models without a target: one column tells the groups.")
     start = time.perf_counter()
-    parts: Sequence[FilePartition | TablePartition]
-    if hasattr(source, "__dask_graph__"):
-        chosen, parts = _collection_parts(source, columns, target)
+    told = target if by is None else by
+    spark = is_spark_frame(source)
+    parts: Sequence[FilePartition | TablePartition] = ()
+    if spark:
+        chosen = choose("The data frame", kinds_of(source), Choice(columns, told))
+    elif hasattr(source, "__dask_graph__"):
+        chosen, parts = _collection_parts(source, columns, told)
     else:
-        chosen, parts = file_partitions(source, Choice(columns, target, time=""), partition_rows)
-    job = Job(_seeded(estimator), chosen, batch_rows, retries)
-    with _bar(len(parts), progress) as watch, _merge_errors_explained():
-        if isinstance(engine, str) and "://" not in engine:
-            leaves = [_local(job, part) for part in parts]
-            outcome = run_joblib("loky" if engine == "processes" else engine, workers, leaves, FAN_IN, retries, watch)
-        else:
+        chosen, parts = file_partitions(source, Choice(columns, told, time=""), partition_rows)
+    job = Job(_seeded(estimator), chosen, batch_rows, retries, by is not None)
+    n_parts = source.rdd.getNumPartitions() if spark else len(parts)
+    with _bar(n_parts, progress) as watch, _merge_errors_explained():
+        if spark:
             _refuse_workers(workers)
-            with connected(engine, timeout) as client:
-                outcome = run_dask(client, [_delayed(job, part) for part in parts], FAN_IN, timeout, watch)
+            outcome = SparkEngine(source.sparkSession).run_frame(source, job, FAN_IN, watch)
+        else:
+            with _engine(engine, workers, retries, timeout) as chosen_engine:
+                outcome = chosen_engine.run([_leaf(job, part) for part in parts], FAN_IN, watch)
     report = Report(
         tuple(outcome.records), tuple(chosen.names), chosen.left_out, time.perf_counter() - start, outcome.lost_workers
     )
-    return Learned(_checked(outcome.model, report, estimator), report)
+    model = GroupModels(outcome.model) if by is not None else outcome.model
+    return Learned(_checked(model, report, estimator), report)
+
+
+@contextmanager
+def _engine(engine: Any, workers: int | None, retries: int, timeout: float) -> Iterator[Engine]:
+    """The engine that `engine` is or names."""
+    if isinstance(engine, str) and "://" not in engine:
+        yield JoblibEngine("loky" if engine == "processes" else engine, workers, retries)
+        return
+    _refuse_workers(workers)
+    if is_spark_session(engine):
+        yield SparkEngine(engine)
+        return
+    with connected(engine, timeout) as client:
+        yield DaskEngine(client, timeout)
 
 
 class TablePartition(NamedTuple):
@@ -157,19 +185,10 @@ def _array_columns(source: Any, columns: Sequence[str] | None, target: str | Non
     return Columns([], {})
 
 
-def _local(job: Job, part: FilePartition | TablePartition) -> Leaf:
+def _leaf(job: Job, part: FilePartition | TablePartition) -> Leaf:
     if isinstance(part, FilePartition):
-        return functools.partial(learn_file, job, part)
-    raise InputError(
-        "A Dask collection is learned on its cluster: give its client, or the address of its scheduler, as engine=."
-    )
-
-
-def _delayed(job: Job, part: FilePartition | TablePartition) -> Any:
-    dask = require("dask", extra="cluster")
-    if isinstance(part, FilePartition):
-        return dask.delayed(functools.partial(learn_file, job, part), nout=2, pure=False)()
-    return dask.delayed(functools.partial(learn_table, job, part.name), nout=2, pure=False)(part.table)
+        return Leaf(functools.partial(learn_file, job, part))
+    return Leaf(functools.partial(learn_table, job, part.name), part.table)
 
 
 def _seeded(estimator: Any) -> Any:
@@ -187,7 +206,7 @@ def _checked(model: Any, report: Report, estimator: Any) -> Any:
         raise InputError(f"There is no row to learn in {len(report.partitions)} partitions.")
     if model.n_samples_seen_ != report.rows:
         raise ClusterError(f"{report.rows} rows were read, but the model counts {model.n_samples_seen_}.")
-    if hasattr(estimator, "random_state"):
+    if hasattr(estimator, "random_state") and not isinstance(model, GroupModels):
         model.random_state = estimator.random_state
     return model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import socket
 import sys
 import time
@@ -13,12 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.base.estimator import StreamEstimator
+from everlearn.distributed.groups import Packed, Packs
 from everlearn.distributed.partitions import FilePartition, check_columns, contents_of
 from everlearn.distributed.report import PartitionRecord
 from everlearn.errors import InputError
+from everlearn.persistence.model_file import dumps, loads
+from everlearn.streams.groups import split
 from everlearn.streams.sources.files import open_file
 from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.schema import Choice, Columns
+from everlearn.typing import Array
 
 _FIRST_WAIT = 0.2
 
@@ -30,9 +35,23 @@ class Job(NamedTuple):
     columns: Columns
     batch_rows: int
     retries: int
+    by: bool = False  # whether the target tells groups, each of which has a model of its own
 
 
-def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, StreamEstimator]:
+Result = StreamEstimator | Packs
+
+
+def packed(model: Result) -> bytes:
+    """What a worker has learned, as bytes: those of a model file, or those of the file of each group."""
+    return pickle.dumps(model) if isinstance(model, dict) else dumps(model)
+
+
+def unpacked(data: bytes) -> Result:
+    """What :func:`packed` was given; the bytes come from a worker of our own."""
+    return pickle.loads(data) if data[:1] == b"\x80" and data[8:9] != b"{" else loads(data)
+
+
+def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, Result]:
     """Learn the rows of a file; a failure to read it is tried again from the start."""
     start = time.perf_counter()
     for tries in range(1, job.retries + 2):
@@ -52,17 +71,28 @@ def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, Str
     return _record(partition.name, rows, start, tries), model
 
 
-def learn_table(job: Job, name: str, table: Any) -> tuple[PartitionRecord, StreamEstimator]:
+def learn_table(job: Job, name: str, table: Any) -> tuple[PartitionRecord, Result]:
     """Learn the rows of a data frame or an array."""
+    return learn_tables(job, name, iter([table]))
+
+
+def learn_tables(job: Job, name: str, tables: Iterator[Any]) -> tuple[PartitionRecord, Result]:
+    """Learn the rows of a partition that comes as several data frames or arrays."""
     start = time.perf_counter()
-    if job.columns.names:
-        check_columns(name, contents_of(table), job.columns, all_of_them=False)
-    model, rows = _learned(job, name, _table_batches(job, table))
+
+    def batches() -> Iterator[Batch]:
+        for table in tables:
+            if job.columns.names:
+                check_columns(name, contents_of(table), job.columns, all_of_them=False)
+            yield from _table_batches(job, table)
+
+    model, rows = _learned(job, name, batches())
     return _record(name, rows, start, 1), model
 
 
-def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstimator, int]:
+def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[Result, int]:
     model = job.estimator.copy()
+    groups: dict[str, StreamEstimator] = {}
     rows = 0
     for batch in batches:
         X = batch.X
@@ -75,13 +105,29 @@ def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[StreamEstim
         if not len(X):
             continue
         try:
-            model.partial_fit(X, batch.y)
+            if job.by:
+                _learn_groups(groups, job, X, batch.y)
+            else:
+                model.partial_fit(X, batch.y)
         except ValueError as error:
             raise InputError(f"In the partition {name}, batch from row {rows} on: {error}") from error
-        if rows == 0 and job.columns.names:
+        if rows == 0 and job.columns.names and not job.by:
             model.feature_names_in_ = np.array(job.columns.names, dtype=object)  # type: ignore[attr-defined]
         rows += len(X)
+    if job.by:
+        return {key: Packed(int(one.n_samples_seen_), dumps(one)) for key, one in groups.items()}, rows  # type: ignore[attr-defined]
     return model, rows
+
+
+def _learn_groups(groups: dict[str, StreamEstimator], job: Job, X: Array, keys: Any) -> None:
+    """Learn each row by the model of its group; models are made when their first row comes."""
+    for key, own in split(np.asarray(keys), X):
+        if not key:
+            raise InputError(f"a row has no value in the column {job.columns.target!r}, which tells the groups")
+        if key not in groups:
+            groups[key] = job.estimator.copy()
+        groups[key].partial_fit(np.ascontiguousarray(X[own]))
+        groups[key].feature_names_in_ = np.array(job.columns.names, dtype=object)  # type: ignore[attr-defined]
 
 
 def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
@@ -93,7 +139,7 @@ def _file_batches(job: Job, partition: FilePartition) -> Iterator[Batch]:
         open_file(partition.path, choice, row_groups=partition.row_groups, slice_rows=job.batch_rows)
     ) as file:
         # Classes named 1, 2, 3 look like numbers in a file that happens to hold no other.
-        if file.columns.labels != job.columns.labels:
+        if file.columns.labels != job.columns.labels and not job.by:
             kinds = ("text", "numbers") if job.columns.labels else ("numbers", "text")
             raise InputError(
                 f"The target {job.columns.target!r} holds {kinds[0]} in the first partition and {kinds[1]} in "
