@@ -50,7 +50,11 @@ def _check_schedule(state: State, settings: Settings, reservoir: int) -> None:
     sample, pending, n = state.reservoir, state.pending, state.n
     require(0 <= sample.size[0] <= len(sample.rows), "it counts more sampled rows than it has")
     require(pending.size <= len(pending.rows), "it counts more pending rows than it has")
-    require(sample.level[0] < np.inf and sample.offered[0] >= sample.size[0], "the level of its sample is not a number")
+    size, offered, level = sample.size[0], sample.offered[0], sample.level[0]
+    require(level < np.inf and offered >= size, "the level of its sample is not a number")
+    # A level that turned nothing away would turn all away that comes, and leave nothing to search in.
+    turned_away = offered > size > 0
+    require(turned_away or level == -np.inf or not len(sample.rows), "the level of its sample is none of its rows'")
     _check_weights(state, settings)
     due = schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
     if state.model is None:

@@ -386,14 +386,14 @@ class Decoder:
         return model
 
     def _is_fitted(self, model: SaveableModel, names: Any) -> bool:
-        """Whether the model is fitted; its parameters and the number and names of its columns then fit."""
+        """Whether the model is fitted; its parameters fit, and those of a fitted one to its columns."""
+        model._validate_params()
         n = vars(model).get("n_features_in_")
         if n is None and names is None and not any(name.endswith("_") for name in vars(model)):
             return False
         # A model has at least one number for each column: more columns than bytes cannot be.
         if type(n) is not int or not 1 <= n <= self._n_bytes:
             raise ModelFileError("the file holds a fitted model without its number of columns.")
-        model._validate_params()
         for value in vars(model).values():  # a prototype among the parameters has learned nothing, and was not checked
             if is_estimator(type(value)):
                 value._validate_params()
