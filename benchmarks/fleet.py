@@ -1,6 +1,6 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
-    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 1000]
+    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 1000] [--seeds 3]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
 saved; `everlearn merge` then merges the folder in a process of its own. The ten-fold fleet has each file ten times, as
@@ -243,10 +243,11 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--devices", type=int, default=1000)
     options.add_argument("--groups", type=int, default=10_000)
+    options.add_argument("--seeds", type=int, default=len(SEEDS))
     options = options.parse_args()
     if options.quick:
         options.devices, options.groups = min(options.devices, 50), min(options.groups, 300)
-    seeds = SEEDS[:1] if options.quick else SEEDS
+    seeds = SEEDS[: 1 if options.quick else options.seeds]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         merged, groups, same = merging(folder, options.devices), grouping(folder, options.groups), engines(folder)
