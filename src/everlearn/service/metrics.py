@@ -62,12 +62,12 @@ class _Repository:
     def collect(self) -> Iterator[Metric]:
         """Give one family after the other: sums over all models, then each model, unless there are too many."""
         store, learning = self._repository.store, self._repository.learning
-        all_totals, waiting = store.all_totals(), store.all_waiting()
-        n_models = store.n_models()
+        sums, waiting, n_models = store.sums(), store.all_waiting(), store.n_models()
         yield GaugeMetricFamily("everlearn_models", "Models in the state file.", value=n_models)
         for what, (name, text) in _COUNTS.items():
-            n = sum(totals.get(what, 0) for totals in all_totals.values())
-            yield CounterMetricFamily(f"everlearn_service_{name}", f"{text} Sum over all models.", value=n)
+            yield CounterMetricFamily(
+                f"everlearn_service_{name}", f"{text} Sum over all models.", value=sums.get(what, 0)
+            )
         yield GaugeMetricFamily(
             "everlearn_service_rows_waiting",
             "Rows on the disk that are still to be learned. Sum over all models.",
@@ -75,7 +75,7 @@ class _Repository:
         )
         # A series for each of tens of thousands of models would be more than the models themselves.
         if n_models <= self._repository.limits.metrics_models:
-            yield from self._models(all_totals, waiting)
+            yield from self._models(store.all_totals(), waiting)
         yield GaugeMetricFamily(
             "everlearn_trouble", "Models that are not learned because of an error.", value=len(learning.troubles)
         )

@@ -81,7 +81,7 @@ class ModelRepository:
         self._cache: RecentlyUsed[CachedModel] = RecentlyUsed(limits.models_in_memory, limits.memory_bytes // 2)
         self._shapes: RecentlyUsed[tuple[RowShape, float]] = RecentlyUsed(_MOST_SHAPES)
         waiting = store.all_waiting()
-        self._left = {e.name: len(self.columns(e.name)) for e in store.models() if e.name in waiting}
+        self._left = {name: len(self.columns(name)) for name in waiting if store.entry(name) is not None}
         self._waiting_values = sum(waiting[name] * width for name, width in self._left.items())
 
     def start(self) -> None:

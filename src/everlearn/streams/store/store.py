@@ -365,6 +365,13 @@ class Store:
             found.setdefault(name, {})[what] = n
         return found
 
+    def sums(self) -> dict[str, int]:
+        """Totals summed over all models, without the reasons of bad rows."""
+        rows = self._file.query(
+            "SELECT what, sum(n) FROM total WHERE name != '' AND what NOT LIKE 'bad: %' GROUP BY what"
+        )
+        return {row[0]: row[1] for row in rows if self._file.expect(row, str, int)}
+
     # -- inbox ------------------------------------------------------------------------------------
 
     def put(
