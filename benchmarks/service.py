@@ -328,11 +328,14 @@ def _free_port() -> int:
 
 def main() -> None:
     options = parsed()
+    busy = os.getloadavg()[0]  # before this program adds to it
     with tempfile.TemporaryDirectory() as folder:
         text = under_load(Path(folder), options)
         answers = [many_models(Path(folder), n, options.columns, options.model_seconds) for n in (1, options.models)]
         killed = through_kills(Path(folder), options.batches, options.kills)
-    write_page("service", text + models_table(answers) + kills_table(killed), quick=options.quick)
+    others = f"Other programs kept {busy:.1f} processes of the machine's {os.cpu_count()} cores busy at the start.\n"
+    note = others if busy > 0.5 else ""
+    write_page("service", text + note + models_table(answers) + kills_table(killed), quick=options.quick)
 
 
 def under_load(folder: Path, options: argparse.Namespace) -> str:
