@@ -338,12 +338,12 @@ class LearningPool:
 
     def session(self, name: str) -> Session:
         """The session of a model that the store holds."""
-        session = self._sessions.get(name)
+        session, entry = self._sessions.get(name), self._store.entry(name)
         if session is None:
             position = self._store.position(name) or {}
             columns = position.get("inbox", {}).get("columns")
-            session = Session(None, store=self._store, name=name, columns=columns)
-        entry = self._store.entry(name)
+            count_later = entry is not None and entry.n_rows > 0
+            session = Session(None, store=self._store, name=name, columns=columns, count_later=count_later)
         self._sessions.put(name, session, 0 if entry is None else entry.bytes)
         return session
 

@@ -187,8 +187,7 @@ class Scores(BaseModel):
     """Log-density of each row, and its p-value, small for a novelty, where the model has one.
 
     An anomaly detector gives a `score`, the logarithm of its p-value, in place of the density, and for rows below
-    `alarm` the column to blame, its value, and the interval in which it was expected. The density of a row under a
-    classifier or regressor is that of its target.
+    `alarm` the column to blame, its value, and the interval in which it was expected.
     """
 
     log_density: list[float | None] | None = None

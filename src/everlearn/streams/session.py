@@ -39,6 +39,9 @@ class Session:
         The name of the model in the store.
     columns : list of str, optional
         Names of the columns that the model will see.
+    count_later : bool, default=False
+        Whether the number of components is first counted after some seconds: it may need the end of a structure search,
+        which a service that loads one of very many models for a row or two should not wait for.
     time_format : TimeFormat, optional
         How the times of the stream are written, for a stream that has them; kept for those who read the store.
 
@@ -68,6 +71,7 @@ class Session:
         store: Store | MemoryStore | None = None,
         name: str = "model",
         columns: list[str] | None = None,
+        count_later: bool = False,
         time_format: TimeFormat | None = None,
     ) -> None:
         self.store = MemoryStore() if store is None else store
@@ -89,6 +93,8 @@ class Session:
         if memory := self.store.memory(name):
             self._restore(memory)
         self._components, self._components_cost, self._components_asked = NAN, 0.0, -math.inf
+        if count_later:
+            self._components_cost, self._components_asked = _COMPONENTS_SECONDS, time.perf_counter()
         self._clear()
 
     def learn(self, X: Array, y: Any = None, times: Array | None = None) -> PrequentialResult:
