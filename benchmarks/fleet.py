@@ -1,10 +1,10 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
-    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 1000] [--seeds 3]
+    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 100] [--seeds 3]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
-saved; `everlearn merge` then merges the folder in a process of its own. The ten-fold fleet has each file ten times, as
-learning takes much longer than merging. Beside it stands one model that learned all rows in one pass.
+saved; `everlearn merge` then merges the folder in a process of its own. Fleets have each file ten and a hundred times,
+as learning takes much longer than merging. Beside it stands one model that learned all rows in one pass.
 
 Groups: `everlearn learn --by device` on a table that is sorted by device, in a process of its own.
 
@@ -139,15 +139,16 @@ def learn_devices(folder: Path, world: World, n: int, **parameters: Any) -> np.n
 
 
 def merging(folder: Path, n: int) -> str:
-    """Table of merges of n and of ten times n files, with the score beside one pass."""
+    """Table of merges of n files ten and a hundred times, with the score beside one pass."""
     world = World()
     X = learn_devices(folder / "devices", world, n)
     test = pd.DataFrame(world.rows(np.random.default_rng(2), np.arange(12), 20_000), columns=COLUMNS)
     single = IncrementalGaussianMixture(random_state=0).partial_fit(pd.DataFrame(X, columns=COLUMNS))
-    (folder / "many").mkdir()
-    for path in (folder / "devices").iterdir():
-        for copy in range(10):
-            shutil.copy(path, folder / "many" / f"{path.stem}-{copy}.evl")
+    for times in (10, 100):
+        (folder / f"fleet{times}").mkdir()
+        for path in (folder / "devices").iterdir():
+            for copy in range(times):
+                shutil.copy(path, folder / f"fleet{times}" / f"{path.stem}-{copy}.evl")
     size = np.mean([path.stat().st_size for path in (folder / "devices").iterdir()])
     bare = folder / "bare"
     learn_devices(bare, world, 20, reservoir=0)
@@ -156,7 +157,7 @@ def merging(folder: Path, n: int) -> str:
         "| models | files | clock | processor | peak memory | merged file | components | held-out log-likelihood |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, many in (("devices", n), ("many", 10 * n)):
+    for name, many in (("devices", n), ("fleet10", 10 * n), ("fleet100", 100 * n)):
         took = run("merge", folder / name, "--output", folder / f"{name}.evl")
         merged = everlearn.load(folder / f"{name}.evl")
         cells = [
@@ -241,12 +242,12 @@ def _spark(days: Path) -> tuple[float, str] | None:
 def main() -> None:
     """Measure and write."""
     options = parser(__doc__)
-    options.add_argument("--devices", type=int, default=1000)
+    options.add_argument("--devices", type=int, default=100)
     options.add_argument("--groups", type=int, default=10_000)
     options.add_argument("--seeds", type=int, default=len(SEEDS))
     options = options.parse_args()
     if options.quick:
-        options.devices, options.groups = min(options.devices, 50), min(options.groups, 300)
+        options.devices, options.groups = min(options.devices, 5), min(options.groups, 300)
     seeds = SEEDS[: 1 if options.quick else options.seeds]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -256,8 +257,8 @@ def main() -> None:
 ## Thousands of models
 
 `everlearn merge FOLDER`, start of the program and reading of the files included. Each device has learned {ROWS} rows of
-four columns; the larger fleet has each file ten times. Held out are 20,000 rows of the whole world, of which no device
-has seen more than a quarter.
+four columns; the larger fleets have each file ten and a hundred times. Held out are 20,000 rows of the whole world, of
+which no device has seen more than a quarter.
 
 {merged}
 
