@@ -62,6 +62,7 @@ BENCHMARKS = {
     "service": Benchmark("service.py", ("service", "streams", *MIXTURE)),
     "weka": Benchmark("weka.py", MIXTURE),
     "weka_readings": Benchmark("weka_readings.py", ("figmn", *SHARED)),
+    "wide": Benchmark("wide.py", ("low_rank", "ppca", *MIXTURE)),
     "withstand": Benchmark("withstand.py", ("service", "streams", "persistence"), one_thread=True),
 }
 

@@ -159,3 +159,13 @@ def test_an_anonymised_copy_has_no_rows(model, rows):
     assert copied.privacy(50).small == 0
     np.testing.assert_allclose(copied.score_samples(rows[400:]), model.score_samples(rows[400:]), atol=5.0)
     assert copied.partial_fit(rows[400:]).n_samples_seen_ == 600
+
+
+def test_wide_rows_take_low_rank_components_by_default():
+    rng = np.random.default_rng(4)
+    wide = IncrementalGaussianMixture(n_components=1).fit(one(rng, 90, 256))
+    assert wide.covariance_type_ == "low_rank"
+    assert 2 <= wide.ranks_[0] <= 4
+    assert IncrementalGaussianMixture().fit(rng.normal(size=(5, 255))).covariance_type_ == "full"
+    assert IncrementalGaussianMixture(covariance_type="diag").fit(rng.normal(size=(5, 300))).covariance_type_ == "diag"
+    assert IncrementalGaussianMixture(forgetting="adaptive").fit(np.ones((2, 256))).covariance_type_ == "full"

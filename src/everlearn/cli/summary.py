@@ -54,6 +54,8 @@ def show_summary(session: Session, console: Console) -> None:
 
 def moments_of(model: Any) -> tuple[Array, Array] | None:
     """Mean and standard deviation of each column; None for a model of something else."""
+    if getattr(model, "covariance_type_", "") == "low_rank":
+        return model._column_moments()  # type: ignore[no-any-return]
     if hasattr(type(model), "weights_"):
         weights, means, covariances = model.weights_, model.means_, model.covariances_
         variances = covariances if covariances.ndim == 2 else np.diagonal(covariances, axis1=1, axis2=2)

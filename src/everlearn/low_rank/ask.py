@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, ndtr
+from scipy.special import chdtrc, ndtr, ndtri
 
 from everlearn.base.conditioning import LIMIT
 from everlearn.base.snapshot import copied
@@ -18,7 +18,7 @@ from everlearn.gaussian.gaussian import LOG_2PI, Indices, log_sum_exp, other_col
 from everlearn.gaussian.mixture import patterns, posterior_weights, spans
 from everlearn.linalg.parallel import one_blas_thread
 from everlearn.low_rank import learn
-from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider
+from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider, sampled
 from everlearn.low_rank.learn import Progress, in_frame, started
 from everlearn.low_rank.state import Components, Frame, Readout, Settings, State, readout_of, squared_distances
 from everlearn.typing import Array
@@ -27,6 +27,8 @@ from everlearn.typing import Array
 ASK_AGAIN = 1.05
 # Numbers of a block of rows and their products.
 BLOCK = 2**21
+# p-values come from the sampled rows where there are so many; the Gaussian tail begins at so many from the end.
+FEWEST_SAMPLED, TAIL_ROWS = 50, 20
 
 
 @dataclass
@@ -86,7 +88,40 @@ def look_of(state: State, settings: Settings) -> Look:
     assert state.frame is not None
     components = flushed(state, settings)
     readout = readout_of(components, state.prior_noise)
-    return Look(components, readout, state.frame, state.model.calibration.copy())
+    roots = left_out_roots(components, readout, sampled(state.model.reservoir, settings)[0])
+    return Look(components, readout, state.frame, state.model.calibration.copy(), roots)
+
+
+def left_out_roots(c: Components, readout: Readout, rows: Array) -> Array:
+    """Cube roots of the squared distances of sampled rows, each left out of its own component; ascending.
+
+    To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Rows with gaps
+    take no part.
+    """
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    if len(rows) < FEWEST_SAMPLED:
+        return np.empty(0)
+    d2 = squared_distances(rows, readout)
+    own = np.argmax(np.log(np.maximum(c.mass, 1e-300)) - 0.5 * (d2 + readout.log_det), axis=1)
+    out = d2[np.arange(len(rows)), own]
+    for k in np.unique(own):
+        mine, rank = own == k, readout.rank[k]
+        P = (rows[mine] - c.mean[k]) @ c.directions[k, :rank].T
+        leverage = 1.0 / c.n[k] + (P * P) @ (1.0 / c.scatter[k, :rank])
+        out[mine] /= (1.0 - np.minimum(leverage, 0.5)) ** 2
+    return np.sort(np.cbrt(out))
+
+
+def tail_of_sample(values: Array, sample: Array) -> Array:
+    """Share of a law above each value: that of the ascending sample, and beyond it a Gaussian tail fitted there."""
+    m = len(sample)
+    above = 1.0 - (np.arange(m) + 0.5) / m
+    out = np.interp(values, sample, above)
+    at = m - min(TAIL_ROWS, m // 2)
+    mean = sample.mean()
+    # The spread at which a Gaussian has the same share above the row where the tail begins.
+    spread = max((sample[at] - mean) / -ndtri(above[at]), 1e-12 * abs(mean), 1e-300)
+    return np.where(values > sample[at], ndtr(-(values - mean) / spread), out)
 
 
 @dataclass
@@ -97,6 +132,7 @@ class Look:
     readout: Readout
     frame: Frame
     calibration: Array
+    roots: Array  # of the sampled rows, left out; empty where too few are kept
     cache: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -191,17 +227,23 @@ class Look:
         return posterior_weights(joint, self.internal.weights)
 
     def p_values(self, X: Array) -> Array:
-        """How usual each row is: the tail of the cube root of its squared distance, beside those of learned rows."""
+        """How usual each row is: the tail of the cube root of its squared distance, beside those of sampled rows.
+
+        Between the sampled rows, each left out, their own law speaks; beyond the last of them the Gaussian tail of cube
+        roots goes on (Wilson and Hilferty, 1931).
+        """
         Z = in_frame(X, self.frame)
         joint, distance = self.log_joint(Z)
         D = X.shape[1]
         observed = np.count_nonzero(~np.isnan(Z), axis=1)
         d2 = np.maximum(distance[np.arange(len(Z)), np.argmax(joint, axis=1)], 0.0)
         rows, mean, variance = self.calibration
-        if rows < 2.0 or variance <= 0.0:
+        root = np.cbrt(d2 * D / np.maximum(observed, 1))
+        if len(self.roots):
+            out = tail_of_sample(root, self.roots)
+        elif rows < 2.0 or variance <= 0.0:
             out = chdtrc(np.maximum(observed, 1), d2)
         else:
-            root = np.cbrt(d2 * D / np.maximum(observed, 1))
             out = ndtr(-(root - mean) / np.sqrt(variance))
         return np.where(observed > 0, out, 1.0)
 

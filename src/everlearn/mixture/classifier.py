@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.classifier import Codes, StreamClassifier
 from everlearn.base.conditioning import LIMIT
@@ -142,7 +142,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         name: accepted
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
         if name in _SHARED
-    } | {"forgetting": [None, Interval(Real, 0, 1, closed="right")]}
+    } | {"covariance_type": [StrOptions({"full", "diag"})], "forgetting": [None, Interval(Real, 0, 1, closed="right")]}
 
     def __init__(
         self,

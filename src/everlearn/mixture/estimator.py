@@ -48,6 +48,9 @@ CREATION_LEVEL = 1e-6
 GROWTH = 0.1
 # Most components unless told otherwise, or what this many numbers of factors hold.
 MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
+# From this many columns on, covariance_type="auto" is "low_rank": at 256 and 784 columns of pictures it has the higher
+# held-out likelihood (benchmarks/wide.py), and a full covariance costs the square of the columns.
+WIDE_COLUMNS = 256
 # Weights of a row on its own; a view of it saves an allocation.
 _ONES = np.ones(1024)
 
@@ -77,9 +80,11 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns. With 0 no row
         is kept after the warm-up of 500 rows (50 a column, if that is more; 2000 at most): searches then work on rows
         drawn from the components, which find less where groups come one after the other (docs/structure.md).
-    covariance_type : {"full", "diag", "low_rank"}, default="full"
-        Shape of the covariances. "low_rank", for hundreds to thousands of columns, is a few directions and a noise of
-        each column: its cost is linear in the columns, and it is right also with fewer rows than columns [2]_.
+    covariance_type : {"auto", "full", "diag", "low_rank"}, default="auto"
+        Shape of the covariances. "auto" is "low_rank" from 256 columns on and "full" below, or with
+        forgetting="adaptive"; `covariance_type_` says which. "low_rank", for hundreds to thousands of columns, is a few
+        directions and a noise of each column: its cost is linear in the columns, and it is right also with fewer rows
+        than columns [2]_.
     rank : "auto" or int, default="auto"
         With covariance_type="low_rank": most directions that a component keeps. It bounds the memory; how many are
         used follows from the rows (`ranks_`). "auto" is 16, or an eighth of the columns if that is less.
@@ -119,6 +124,8 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         Mean log-density of the rows, each taken before it was learned; None while warming up.
     events_ : list of Event
         The latest novelties and changes, at most 1000: row number, kind and value.
+    covariance_type_ : {"full", "diag", "low_rank"}
+        Shape of the covariances: what "auto" stands for with these columns.
     ranks_ : ndarray of shape (n_components_,)
         Directions that each component uses; only with covariance_type="low_rank".
     loadings_ : ndarray of shape (n_components_, rank, n_features)
@@ -163,7 +170,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "max_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "reservoir": [StrOptions({"auto"}), Interval(Integral, 0, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "diag", "low_rank"})],
+        "covariance_type": [StrOptions({"auto", "full", "diag", "low_rank"})],
         "rank": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "forgetting": [None, StrOptions({"adaptive"}), Interval(Real, 0, 1, closed="right")],
         "scale": [StrOptions({"auto"}), "array-like", Interval(Real, 0, None, closed="neither")],
@@ -180,7 +187,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         *,
         max_components: Any = "auto",
         reservoir: Any = "auto",
-        covariance_type: str = "full",
+        covariance_type: str = "auto",
         rank: Any = "auto",
         forgetting: Any = None,
         scale: Any = "auto",
@@ -264,7 +271,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         from everlearn.figmn.sklearn_conversion import fitted_sklearn
 
-        new = fitted_sklearn(ask.whole_mixture(self._look()), self.covariance_type)
+        new = fitted_sklearn(ask.whole_mixture(self._look()), self.covariance_type_)
         if hasattr(self, "feature_names_in_"):
             new.feature_names_in_ = self.feature_names_in_.copy()
         new.random_state = self.random_state
@@ -338,7 +345,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """Constants and caches: what is not saved."""
         self._wide_: Wide | None = None
         self._constants_: tuple[Any, Array, Any]
-        if self.covariance_type == "low_rank":
+        if self._shape_of_covariances(D) == "low_rank":
             self._prepare_wide(D)
             return
         warmup = schedule.warmup_rows(D, self._reservoir_rows(D))
@@ -360,6 +367,12 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._progress_, self._asked_ = Progress(), Asked()
         members = adaptive.settings_of_members(settings, D) if self.forgetting == "adaptive" else []
         self._members_ = members, [Progress() for _ in members]
+
+    def _shape_of_covariances(self, D: int) -> str:
+        """The shape that "auto" stands for. Low-rank components that find no direction are diagonal ones."""
+        if self.covariance_type != "auto":
+            return self.covariance_type
+        return "low_rank" if D >= WIDE_COLUMNS and self.forgetting != "adaptive" else "full"
 
     def _prepare_wide(self, D: int) -> None:
         """Constants and caches of a low-rank mixture."""
@@ -708,6 +721,12 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def precisions_(self) -> Array:
         """Inverses of the covariances."""
         return self._answering().precisions
+
+    @property
+    def covariance_type_(self) -> str:
+        """Shape of the covariances: what "auto" stands for with these columns."""
+        self._check_started()
+        return self._shape_of_covariances(self.n_features_in_)
 
     @property
     def ranks_(self) -> NDArray[np.int64]:

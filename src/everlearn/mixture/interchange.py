@@ -34,6 +34,10 @@ def from_sklearn(cls: Any, mixture: Any, n_samples: Any, parameters: dict[str, A
         )
     known = with_matrices(mixture_of_sklearn(mixture))
     new = cls(**parameters)
+    if new.covariance_type == "low_rank":
+        raise InputError("A mixture of scikit-learn cannot become one with covariance_type='low_rank'; use 'full'.")
+    if new.covariance_type == "auto":
+        new.covariance_type = "full"
     new._validate_params()
     new.n_features_in_ = known.means.shape[1]
     if hasattr(mixture, "feature_names_in_"):

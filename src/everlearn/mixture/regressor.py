@@ -30,8 +30,8 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
     reservoir : "auto" or int, default="auto"
         Number of rows that are kept for the searches of the structure; see `IncrementalGaussianMixture`.
-    covariance_type : {"full", "diag"}, default="full"
-        Shape of the covariances. With "diag" inputs say about targets only which component they come from.
+    covariance_type : {"full", "diag", "low_rank", "auto"}, default="full"
+        Shape of the covariances; see `IncrementalGaussianMixture`. With "diag" inputs say about targets only which component they come from.
     forgetting : None, float or "adaptive", default=None
         Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows; "adaptive"
         chooses it as it goes. None forgets nothing.
@@ -70,7 +70,7 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         name: accepted
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
-        if name not in ("novelty_level", "change_detector", "device", "random_state")
+        if name not in ("novelty_level", "change_detector", "device", "random_state", "rank")
     }
 
     def __init__(

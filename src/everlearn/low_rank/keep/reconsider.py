@@ -58,6 +58,8 @@ def sampled(reservoir: Reservoir, settings: Settings) -> tuple[Array, Array, flo
     rate = -np.log(settings.fading)
     age = rate * max(int(reservoir.offered[0]) - 1, 0)
     size = reservoir.size[0]
+    if size == 0:
+        return reservoir.rows[:0].astype(np.float64), np.zeros(0), 1.0
     own = np.exp(reservoir.log_weights[:size] - age)
     stands_for = np.maximum(own, np.exp(reservoir.level[0] - age))
     slots = np.flatnonzero(stands_for > FADED * stands_for.max())

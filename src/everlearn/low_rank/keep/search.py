@@ -27,8 +27,6 @@ JUDGED = 600
 SPLITTABLE = 16
 # Rounds of classification EM over all rows after the moves.
 ROUNDS = 6
-# Leverage of a row, at most.
-MOST_LEVERAGE = 0.5
 # Rows of one fold when a component is made from rows, at most.
 FOLD_ROWS = 64
 
@@ -76,6 +74,8 @@ class Search:
         self.rows, self.weights, self.labels = rows, weights, numbered(labels)
         self.prior_noise, self.settings = prior_noise, settings
         self.reparted = 0
+        self.verdicts: dict[tuple[bytes, bytes], Verdict] = {}
+        self.made: dict[bytes, Components] = {}
 
     @property
     def K(self) -> int:
@@ -83,13 +83,19 @@ class Search:
         return int(self.labels.max()) + 1
 
     def components(self) -> Components:
-        """A component for each group."""
-        return components_of_groups(self.rows, self.weights, self.labels, self.settings)
+        """A component for each group; those of groups that have not changed are not made again."""
+        groups = [np.flatnonzero(self.labels == k) for k in range(self.K)]
+        self.made = {own.tobytes(): self.component(own) for own in groups}
+        return joined([self.made[own.tobytes()] for own in groups])
+
+    def component(self, own: Labels) -> Components:
+        """The component of some rows."""
+        found = self.made.get(own.tobytes())
+        return component_of_rows(self.rows[own], self.weights[own], self.settings) if found is None else found
 
     def coordinates(self, own: Labels) -> evidence.Coordinates:
         """Principal coordinates of some rows, with columns in units of their noise."""
-        one = component_of_rows(self.rows[own], self.weights[own], self.settings)
-        psi = 1.0 / readout_of(one, self.prior_noise).inverse_psi[0]
+        psi = 1.0 / readout_of(self.component(own), self.prior_noise).inverse_psi[0]
         return evidence.coordinates(self.rows[own] / np.sqrt(psi), self.weights[own])
 
     def judged(self, own: Labels) -> Labels:
@@ -99,7 +105,14 @@ class Search:
     def verdict(self, k: int) -> Verdict | None:
         """Whether a group is better as two; None where it is too small to tell."""
         own = self.judged(np.flatnonzero(self.labels == k))
-        return None if len(own) < SPLITTABLE else evidence.judge(self.coordinates(own), self.settings.rank)
+        return None if len(own) < SPLITTABLE else self.judge(own)
+
+    def judge(self, own: Labels, side: NDArray[np.bool_] | None = None) -> Verdict:
+        """`evidence.judge` of some rows; what was judged before is remembered."""
+        key = own.tobytes(), b"" if side is None else side.tobytes()
+        if key not in self.verdicts:
+            self.verdicts[key] = evidence.judge(self.coordinates(own), self.settings.rank, side)
+        return self.verdicts[key]
 
     def part(self, own: Labels, side: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """The side of every row of a group, from that of the judged ones; None if one side is empty."""
@@ -111,6 +124,8 @@ class Search:
     def split_all(self) -> int:
         """Split groups while that predicts held-out rows better; returns how many were."""
         most, fixed = self.settings.fixed or self.settings.most, self.settings.fixed
+        if self.K >= most:
+            return 0
         verdicts = {k: self.verdict(k) for k in range(self.K)}
         splits = 0
         while self.K < most:
@@ -133,7 +148,7 @@ class Search:
         for _ in range(ROUNDS):
             if self.K == 1:
                 break
-            joint = self.left_out_joint(components)
+            joint = log_joint(self.rows, components, self.prior_noise)
             new = np.argmax(joint, axis=1)
             few = np.bincount(new, self.weights, self.K) < FEWEST
             if few.any():
@@ -144,22 +159,6 @@ class Search:
             self.labels = numbered(new)
             components = self.components()
         return components
-
-    def left_out_joint(self, components: Components) -> Array:
-        """Log-densities of all rows and components, with the mixture weights; each row left out of its own component.
-
-        With fewer rows than columns a row fits the component that has learned it much better than any other. To first
-        order its deviation without it is larger by 1 / (1 - leverage).
-        """
-        readout = readout_of(components, self.prior_noise)
-        d2 = squared_distances(self.rows, readout)
-        for k, used in enumerate(components.used):
-            own = np.flatnonzero(self.labels == k)
-            P = (self.rows[own] - components.mean[k]) @ components.directions[k, :used].T
-            leverage = self.weights[own] * (1.0 / components.n[k] + (P * P) @ (1.0 / components.scatter[k, :used]))
-            d2[own, k] /= (1.0 - np.minimum(leverage, MOST_LEVERAGE)) ** 2
-        share = components.mass / components.mass.sum()
-        return np.log(np.maximum(share, 1e-300)) - 0.5 * (d2 + readout.log_det + self.rows.shape[1] * LOG_2PI)
 
     def merge_all(self, components: Components) -> int:
         """Merge pairs of groups that are not better apart, or part them in a better way; returns how many were."""
@@ -178,7 +177,7 @@ class Search:
         """The pair of groups that are least worth being two, if they are not: those that lose least by the other's."""
         self.reparted = 0
         forced = self.K > (self.settings.fixed or self.settings.most)
-        joint = self.left_out_joint(components)
+        joint = log_joint(self.rows, components, self.prior_noise)
         loss = np.empty((self.K, self.K))
         for k in range(self.K):
             own = self.labels == k
@@ -198,7 +197,7 @@ class Search:
                 if self.settings.fixed:
                     continue
                 return i, j
-            found = evidence.judge(self.coordinates(both), self.settings.rank, self.labels[both] == i)
+            found = self.judge(both, self.labels[both] == i)
             if not self.settings.fixed and found.gain <= PRICE:
                 return i, j
             # A bad split does not mend itself: groups are parted anew where another parting predicts better.

@@ -1,0 +1,294 @@
+"""Wide data: low-rank components beside batch and online PPCA, full and diagonal covariances; 64 to 10,000 columns.
+
+Prints Markdown. MNIST is read from $EVERLEARN_DATA (or shared/data beside the repository); without it the tables of
+pictures are left out, and the page says so. Times are CPU seconds of one thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _page import parser, printed_page
+from sklearn.cluster import KMeans
+from sklearn.covariance import LedoitWolf
+from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.ensemble import IsolationForest
+from sklearn.metrics import roc_auc_score
+from sklearn.mixture import GaussianMixture
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
+
+from everlearn import IncrementalGaussianMixture, OnlinePPCA
+from everlearn.typing import Array
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data"))
+sys.path.append(str(ROOT / "tests"))
+
+from low_rank_toys import one, several  # noqa: E402
+
+LOG_2PI = np.log(2.0 * np.pi)
+NOISE = 0.05
+
+
+def table(header: list[str], rows: list[list[object]]) -> None:
+    """Print a Markdown table."""
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row) + " |")
+    print()
+
+
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function returns, and its CPU seconds."""
+    start = time.process_time()
+    found = function()
+    return found, time.process_time() - start
+
+
+def low_rank(**parameters: Any) -> IncrementalGaussianMixture:
+    """The mixture that is measured."""
+    return IncrementalGaussianMixture(covariance_type="low_rank", **parameters)
+
+
+# -- data ---------------------------------------------------------------------------------------------
+
+
+def read(name: str, offset: int) -> Array | None:
+    """Bytes of one of the files of MNIST."""
+    path = DATA / "mnist" / f"{name}.gz"
+    if not path.exists():
+        return None
+    with gzip.open(path) as file:
+        return np.frombuffer(file.read(), np.uint8, offset=offset)
+
+
+def pictures(rng: np.random.Generator) -> tuple[Array, Array, Array, Array] | None:
+    """Training rows and labels, test rows and labels; shuffled, with a little noise on the dead pixels."""
+    raw = [read(name, 16 if "images" in name else 8) for name in (
+        "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+    )]  # fmt: skip
+    if any(values is None for values in raw):
+        return None
+    X, y, T, t = raw
+    order, asked = rng.permutation(len(y))[:12000], rng.permutation(len(t))[:3000]
+    X, T = X.reshape(-1, 784)[order] / 255.0, T.reshape(-1, 784)[asked] / 255.0
+    return X, y[order].astype(np.intp), T, t[asked].astype(np.intp)
+
+
+def smaller(X: Array, side: int) -> Array:
+    """Pictures of 32 x 32 pixels, padded, as means of squares."""
+    step = 32 // side
+    padded = np.pad(X.reshape(-1, 28, 28), ((0, 0), (2, 2), (2, 2)))
+    return padded.reshape(-1, side, step, side, step).mean(axis=(2, 4)).reshape(len(X), -1)
+
+
+def with_noise(X: Array, seed: int) -> Array:
+    """Rows with a little noise, so that dead pixels have a density."""
+    return X + np.random.default_rng(seed).normal(0.0, NOISE, X.shape)
+
+
+# -- references ---------------------------------------------------------------------------------------
+
+
+def ppca(X: Array, q: int, weights: Array | None = None) -> tuple[Array, Array, Array, float]:
+    """Maximum likelihood of one PPCA: mean, directions, variances along them, noise (Tipping and Bishop, 1999)."""
+    w = np.full(len(X), 1.0 / len(X)) if weights is None else weights / weights.sum()
+    mean = w @ X
+    E = np.sqrt(w)[:, None] * (X - mean)
+    value, V = np.linalg.eigh(E.T @ E if len(X) > X.shape[1] else E @ E.T)
+    value, V = value[::-1][:q], V[:, ::-1][:, :q]
+    U = V.T if len(X) > X.shape[1] else (V / np.sqrt(value)).T @ E
+    noise = max(((E * E).sum() - value.sum()) / (X.shape[1] - q), 1e-9)
+    return mean, U, np.maximum(value, noise), noise
+
+
+def ppca_log_density(X: Array, part: tuple[Array, Array, Array, float]) -> Array:
+    """Log-densities under one PPCA."""
+    mean, U, variance, noise = part
+    E, D = X - mean, X.shape[1]
+    d2 = (E * E).sum(axis=1) / noise - ((E @ U.T) ** 2) @ (1.0 / noise - 1.0 / variance)
+    return -0.5 * (d2 + (D - len(U)) * np.log(noise) + np.log(variance).sum() + D * LOG_2PI)
+
+
+def batch_mixture(X: Array, T: Array, K: int, q: int, rounds: int = 10) -> float:
+    """Mean log-density of T under a mixture of PPCA, by EM from k-means on all rows."""
+    R = np.eye(K)[KMeans(K, n_init=1, random_state=0).fit_predict(X)]
+    parts, share = [], np.ones(K) / K
+    for _ in range(rounds):
+        share = np.maximum(R.mean(axis=0), 1e-12)
+        parts = [ppca(X, q, R[:, k] + 1e-12) for k in range(K)]
+        joint = np.log(share) + np.column_stack([ppca_log_density(X, part) for part in parts])
+        R = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
+    joint = np.log(share) + np.column_stack([ppca_log_density(T, part) for part in parts])
+    return float(np.logaddexp.reduce(joint, axis=1).mean())
+
+
+# -- sections -----------------------------------------------------------------------------------------
+
+
+def simplest_cases(seeds: int, sizes: tuple[int, ...], D: int) -> None:
+    """One Gaussian of rank 3 stays one, four stay four."""
+    rows = []
+    for n in sizes:
+        for name in ("one", "four, shuffled", "four, one after the other"):
+            right, ranks = 0, []
+            for seed in range(seeds if n <= 1000 else max(seeds // 5, 1)):
+                rng = np.random.default_rng(seed)
+                X = one(rng, n, D) if name == "one" else several(rng, n, D)
+                X = rng.permutation(X) if "shuffled" in name else X
+                model = low_rank().fit(X)
+                right += model.n_components_ == (1 if name == "one" else 4)
+                ranks += model.ranks_.tolist()
+            total = seeds if n <= 1000 else max(seeds // 5, 1)
+            rows.append([name, n, f"{right} of {total}", f"{min(ranks)} to {max(ranks)}"])
+    print(f"## The simplest cases: Gaussians of rank 3 in {D:,} columns\n")
+    table(["rows of", "rows", "number of components right", "ranks found"], rows)
+
+
+def likelihood(data: tuple[Array, Array, Array, Array] | None, sizes: dict[int, int]) -> None:
+    """Held-out log-likelihood a column."""
+    print("## Held-out log-likelihood, nats a column, 2,000 rows\n")
+    if data is None:
+        print("Left out: the files of MNIST are not there.\n")
+        return
+    X, _, T, _ = data
+    rng = np.random.default_rng(1)
+    columns: dict[int, tuple[Array, Array]] = {}
+    for D, n in sizes.items():
+        if D <= 256:
+            own = tuple(smaller(rows, int(np.sqrt(D))) for rows in (X[:n], T[:2000]))
+        elif D == 784:
+            own = X[:n], T[:2000]
+        else:
+            features = rng.normal(0.0, np.sqrt(2.0 / 784), (784, D))
+            own = tuple(np.maximum(rows @ features, 0.0) for rows in (X[:n], T[:2000]))
+        columns[D] = with_noise(own[0], 2), with_noise(own[1], 3)
+    rows: dict[str, list[object]] = {}
+    for D, (train, asked) in columns.items():
+        q = 8 if D == 64 else 16
+        full = D <= 784
+
+        def mixture(D: int = D, train: Array = train, asked: Array = asked, **parameters: Any) -> str:
+            model, seconds = timed(lambda: IncrementalGaussianMixture(**parameters).fit(train))
+            return f"{model.score(asked) / D:.4f} ({model.n_components_}; {seconds:.1f} s)"
+
+        online = OnlinePPCA(q).fit(train).score(asked) / D if D <= 3072 else None
+        cells: dict[str, object] = {
+            "batch PPCA": float(ppca_log_density(asked, ppca(train, q)).mean()) / D,
+            "batch mixture of PPCA, 10 components": batch_mixture(train, asked, 10, q) / D if D <= 784 else "",
+            "OnlinePPCA": "" if online is None else float(online),
+            "full, one component": mixture(n_components=1, covariance_type="full") if full else "",
+            "diagonal, one component": mixture(n_components=1, covariance_type="diag") if full else "",
+            "low rank, one component": mixture(n_components=1, covariance_type="low_rank"),
+            "**low rank**": mixture(covariance_type="low_rank"),
+        }
+        for name, cell in cells.items():
+            rows.setdefault(name, [name]).append(cell)
+    print("In brackets the number of components found, and CPU seconds to learn. From 3,072 columns on the rows are")
+    print("random ReLU features of the pictures.\n")
+    table(["", *(f"D = {D:,}, {n:,} rows" for D, n in sizes.items())], list(rows.values()))
+
+
+def speed(sizes: tuple[int, ...], n: int) -> None:
+    """Rows a second of one component, beside IncrementalPCA, and what a column costs."""
+    rows = []
+    for D in sizes:
+        rng = np.random.default_rng(0)
+        X = one(rng, n, D, variances=tuple(np.linspace(50.0, 2.0, 20)))
+        batches = [X[i : i + 256] for i in range(0, len(X), 256)]
+
+        def learn(batches: list[Array] = batches, batch: int = 256) -> IncrementalGaussianMixture:
+            model = low_rank(n_components=1, rank=16)
+            for rows in batches:
+                for i in range(0, len(rows), batch):
+                    model.partial_fit(rows[i : i + batch])
+            return model
+
+        def peer(batches: list[Array] = batches) -> None:
+            model = IncrementalPCA(16)
+            for rows in batches:
+                if len(rows) >= 16:
+                    model.partial_fit(rows)
+
+        learn(batches[:1])
+        _, by_batch = timed(learn)
+        _, by_row = timed(lambda learn=learn, batches=batches: learn(batches[:4], 1))  # type: ignore[misc]
+        _, incremental = timed(peer)
+        few = len(np.concatenate(batches[:4]))
+        rows.append(
+            [f"{D:,}", n / by_batch, few / by_row, n / incremental, incremental / by_batch, by_batch / n / D * 1e9]
+        )
+    print("## Rows a CPU second, one component of rank 16, searches included\n")
+    table(["columns", "256 rows a call", "one row a call", "IncrementalPCA, 256 rows a call", "times IncrementalPCA",
+           "nanoseconds a row and column"], rows)  # fmt: skip
+
+
+def strange_digits(data: tuple[Array, Array, Array, Array] | None, n: int) -> None:
+    """Digits 0 to 4 are learned, 5 to 9 are strange: ROC-AUC, and how honest the p-values are."""
+    print("## Digits 0 to 4 learned, 5 to 9 strange\n")
+    if data is None:
+        print("Left out: the files of MNIST are not there.\n")
+        return
+    X, y, T, t = data
+    train, asked, strange = with_noise(X[y < 5][:n], 2), with_noise(T, 3), t >= 5
+    model, seconds = timed(lambda: low_rank().fit(train))
+    rows: list[list[object]] = [
+        [f"low rank, {model.n_components_} components", roc_auc_score(strange, -model.score_samples(asked)), seconds]
+    ]
+    axes = PCA(30, random_state=0).fit(train)
+
+    def reconstruction() -> Array:
+        pca = PCA(64, random_state=0).fit(train)
+        return np.asarray(((asked - pca.inverse_transform(pca.transform(asked))) ** 2).sum(axis=1))
+
+    def on_axes() -> Array:
+        mixture = GaussianMixture(20, random_state=0).fit(axes.transform(train))
+        return np.asarray(-mixture.score_samples(axes.transform(asked)))
+
+    peers: dict[str, Callable[[], Array]] = {
+        "LedoitWolf": lambda: np.asarray(LedoitWolf().fit(train).mahalanobis(asked)),
+        "PCA reconstruction, 64 axes": reconstruction,
+        "GaussianMixture, 20 components on 30 PCA axes": on_axes,
+        "5th nearest neighbour": lambda: NearestNeighbors(n_neighbors=5).fit(train).kneighbors(asked)[0][:, -1],
+        "IsolationForest": lambda: -IsolationForest(random_state=0).fit(train).score_samples(asked),
+    }
+    for name, score in peers.items():
+        values, seconds = timed(score)
+        rows.append([name, roc_auc_score(strange, values), seconds])
+    table(["", "ROC-AUC", "CPU seconds"], rows)
+    p = model.p_value(asked[~strange])
+    print("Share of held-out rows of the digits learned with a p-value below the level:\n")
+    table(
+        [f"{level:g}" for level in (0.1, 0.05, 0.01, 0.001)],
+        [[float((p < a).mean()) for a in (0.1, 0.05, 0.01, 0.001)]],
+    )
+
+
+def main() -> None:
+    """Run all sections."""
+    quick = parser(__doc__).parse_args().quick
+    with threadpool_limits(1), printed_page("wide", quick=quick):
+        print("# Wide data: low-rank components\n")
+        data = pictures(np.random.default_rng(0))
+        if quick:
+            simplest_cases(1, (300,), 200)
+            likelihood(data, {64: 400})
+            speed((256, 784), 1024)
+            strange_digits(data, 400)
+            return
+        simplest_cases(10, (500, 5000), 1000)
+        likelihood(data, {64: 8000, 256: 6000, 784: 4000, 3072: 1500, 10000: 1000})
+        speed((256, 784, 3072, 10000), 2048)
+        strange_digits(data, 5000)
+
+
+if __name__ == "__main__":
+    main()
