@@ -48,6 +48,8 @@ def models():
     yield "mixture_gaps", mixture(max_components=8).fit(gaps(X))
     yield "mixture_named", mixture(max_components=8).fit(named()[:N_ROWS])
     yield "mixture_unfitted", mixture(max_components=8)
+    yield "low_rank", mixture(covariance_type="low_rank", rank=1, reservoir=100).partial_fit(X)
+    yield "low_rank_warming_up", mixture(covariance_type="low_rank", rank=1).partial_fit(X[:20])
     yield "figmn", FIGMN().fit(X)
     yield "online_ppca", everlearn.OnlinePPCA(2).partial_fit(X)
     yield "online_ppca_warming_up", everlearn.OnlinePPCA(2).partial_fit(X[:20])

@@ -31,7 +31,8 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
     reservoir : "auto" or int, default="auto"
         Number of rows that are kept for the searches of the structure; see `IncrementalGaussianMixture`.
     covariance_type : {"full", "diag", "low_rank", "auto"}, default="full"
-        Shape of the covariances; see `IncrementalGaussianMixture`. With "diag" inputs say about targets only which component they come from.
+        Shape of the covariances; see `IncrementalGaussianMixture`. With "diag" inputs say about targets only which
+        component they come from.
     forgetting : None, float or "adaptive", default=None
         Factor by which what was learned fades with each row, for a memory of about 1/(1 - forgetting) rows; "adaptive"
         chooses it as it goes. None forgets nothing.
