@@ -34,7 +34,7 @@ from everlearn.mixture.experts import (
 )
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.reconsider import refreshed
-from everlearn.persistence.schema import expect, require
+from everlearn.persistence.schema import MOST_WEIGHT, expect, require
 from everlearn.typing import Array
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         parts = []
         for c, look in looks.items():
             count = max(self._class_counts_[c], 1e-200)  # that of a class long forgotten underflows
-            wanted = max(CLASS_ROWS, math.ceil(size * count / self._class_counts_.sum()))
+            wanted = max(CLASS_ROWS, math.ceil(size * (count / self._class_counts_.sum())))
             rows, own, stands_for = sampled_rows(look, units, wanted)
             parts.append(Sample(rows, np.full(len(rows), c), own, stands_for * (count / max(stands_for.sum(), 1e-300))))
         return Sample(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
@@ -334,7 +334,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
     def _check_loaded(self) -> None:
         self._answers_ = Answers()
         expect(self._class_counts_, "nonnegative C", {}, "the class counts")
-        require(0.0 < self._class_counts_.sum() < np.inf, "its classes have counts that no rows give")
+        require(0.0 < self._class_counts_.sum() < MOST_WEIGHT * 2.0**62, "its classes have counts that no rows give")
         self._check_loaded_labels(len(self._class_counts_))
         expect(self._rows_, int, {}, "the number of rows")
         mixtures = self._mixtures_
