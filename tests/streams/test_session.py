@@ -196,3 +196,13 @@ def test_rows_that_were_not_scored_have_no_weight_in_the_history(tmp_path):
     scored = scored[~np.isnan(scored)]
     assert 0 < whole.n_scored == len(scored) < whole.n_rows == 400
     assert whole.log_likelihood == pytest.approx(scored.mean(), rel=1e-12)
+
+
+def test_counting_components_can_wait(monkeypatch):
+    counted = []
+    monkeypatch.setattr("everlearn.streams.session._components_of", lambda model: counted.append(model) or 1.0)
+    for count_later in (True, False):
+        session = Session(IncrementalGaussianMixture(), count_later=count_later)
+        session.learn(np.zeros((3, 2)))
+        assert bool(counted) != count_later
+    assert session.n_components() == 1.0
