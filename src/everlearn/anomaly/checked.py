@@ -19,6 +19,14 @@ def check_state(state: State, fresh: State) -> None:
     _check_counters(state)
 
 
+def check_events(log: Any, fresh: Any) -> None:
+    """Refuse a log of events whose arrays are not those of a fresh one, or that has counted no number of them."""
+    for field in fresh._fields[:-1]:
+        _check_like(f"events.{field}", getattr(log, field), getattr(fresh, field))
+    if type(log.size) is not int or not 0 <= log.size < 2**62:
+        raise ModelFileError(f"the detector's events.size is {log.size!r}, not a number of events.")
+
+
 def _check_like(name: str, value: Any, wanted: Any) -> None:
     """Same classes, shapes and types; finite or NaN, as rows may have gaps."""
     if hasattr(wanted, "_fields"):

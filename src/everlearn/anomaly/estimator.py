@@ -463,6 +463,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             raise ModelFileError("the file holds no state of an anomaly detector.")
         if not isinstance(self.offset_, float) or not np.isfinite(self.offset_):
             raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
+        checked.check_events(self._events_, _no_events())
         self._prepared_ = learn.Prepared()
         checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
 

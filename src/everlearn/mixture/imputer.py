@@ -130,7 +130,7 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
         return hasattr(self, "model_")
 
     def _to_save(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+        return {name: value for name, value in vars(self).items() if name.endswith("_") and name != "_origin_"}
 
     def _answers(self) -> None:
         """None: the model inside has answers in a file of its own."""

@@ -40,6 +40,9 @@ def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
     first = np.flatnonzero(np.concatenate([[True], ~equal.all(axis=1)]))
     if len(first) < len(Z) and _are_copies(Z[first]):
         Z, weights = Z[first], np.add.reduceat(weights, first)
+    # By sums over the columns: the order of the columns does not matter, either.
+    order = np.lexsort((np.nansum(Z * Z, axis=1), np.nansum(Z, axis=1)))
+    Z, weights = np.ascontiguousarray(Z[order]), weights[order]
     copies = max(1.0, float((weights @ weights) / weights.sum()))
     return Z, weights / copies, copies
 

@@ -517,9 +517,9 @@ def _trim(connection: sqlite3.Connection, table: str, name: str, last: int | Non
     # Not after every row: the sub-query walks an index of up to 100,000 entries.
     if last and last % _TRIM_EVERY == 0:
         connection.execute(
-            f"DELETE FROM {table} WHERE name = ?1 AND id <= "
-            f"(SELECT id FROM {table} WHERE name = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-            (name, limit),
+            f"DELETE FROM {table} WHERE name = ? AND id <= "
+            f"(SELECT id FROM {table} WHERE name = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            (name, name, limit),
         )
 
 
