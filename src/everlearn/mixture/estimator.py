@@ -48,8 +48,8 @@ CREATION_LEVEL = 1e-6
 GROWTH = 0.1
 # Most components unless told otherwise, or what this many numbers of factors hold.
 MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
-# From this many columns on, covariance_type="auto" is "low_rank": at 256 and 784 columns of pictures it has the higher
-# held-out likelihood (benchmarks/wide.py), and a full covariance costs the square of the columns.
+# From this many columns on, covariance_type="auto" is "low_rank": a full covariance costs the square of the columns and
+# means little before there are more rows than columns (benchmarks/wide.py compares them).
 WIDE_COLUMNS = 256
 # Weights of a row on its own; a view of it saves an allocation.
 _ONES = np.ones(1024)
