@@ -143,6 +143,8 @@ def _become(arguments: list[str], log: str, main: Callable[..., Any]) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    # Shells let what they start in the background ignore Ctrl-C, and a child would inherit that until it has begun.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 99
     try:
         main(arguments, standalone_mode=True)
