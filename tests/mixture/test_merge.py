@@ -157,3 +157,19 @@ def test_what_cannot_be_merged_is_refused():
         a + b
     with pytest.raises(MergeError, match="method='bayes' does not apply"):
         a.merge(a, method="bayes")
+
+
+def test_the_sample_of_many_models_is_of_all_of_them_and_of_all_their_rows():
+    """Models of one seed keep rows of the same numbers: the sample of all must not be one number of the first."""
+    n, rows = 40, 150
+    numbers = np.arange(rows, dtype=float)
+    parts = [np.column_stack([np.full(rows, float(device)), numbers]) for device in range(n)]
+    models = models_of([part + 0.01 * np.random.default_rng(0).normal(size=part.shape) for part in parts], reservoir=60)
+    sample = everlearn.merge(models)._state_.reservoir
+    assert sample.size[0] == 60
+    frame = everlearn.merge(models)._state_.frame
+    device, number = (sample.rows[:60] / frame.inverse + frame.centre).round().T
+    # 60 draws of 40 devices and of 150 numbers: 31 and 50 distinct ones on average.
+    assert len(np.unique(device)) > 20
+    assert len(np.unique(number)) > 35
+    assert abs(device.mean() - (n - 1) / 2) < 4.5 * (n / 12**0.5) / 60**0.5

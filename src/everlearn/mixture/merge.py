@@ -164,13 +164,13 @@ def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading, room: in
         return learn.empty_reservoir(0, len(frame.centre))
     offered = sum(int(part.state.reservoir.offered[0]) for part in parts)
     rows, weights, keys, level = [], [], [], -np.inf
-    for state, _, share in parts:
+    for i, (state, _, share) in enumerate(parts):
         sample, change = state.reservoir, change_of_frame(_frame(state), frame)
         m = int(sample.size[0])
         rows.append(sample.rows[:m] * change.ratio + change.offset)
         more = np.log(share) + fading.rate * (offered - int(sample.offered[0]))
         weights.append(sample.log_weights[:m] + more)
-        keys.append(sample.keys[:m] + more)
+        keys.append(_drawn_again(sample, np.random.default_rng([offered, i, 5])) + more)
         level = max(level, float(sample.level[0] + more))
     Z, log_weights, priorities = np.concatenate(rows), np.concatenate(weights), np.concatenate(keys)
     # Below the level of any part rows of that part are missing, so that others must not stay either.
@@ -186,6 +186,18 @@ def _united_sample(parts: Sequence[Part], frame: Frame, fading: Fading, room: in
     out.log_weights[: len(kept)] = log_weights[kept]
     out.keys[: len(kept)] = priorities[kept]
     return out
+
+
+def _drawn_again(sample: Reservoir, rng: np.random.Generator) -> Array:
+    """Log-priorities of the sampled rows, drawn again from their law given the level of the sample.
+
+    Priorities come from row numbers, so that those of models with one seed are the same: the sample of a thousand
+    models would be one row number of each, and ties would go to the first models. Given the level, the uniform number u
+    of a kept row of weight w is uniform below w / level, and below 1.
+    """
+    log_weights = sample.log_weights[: sample.size[0]]
+    most = np.minimum(log_weights - sample.level[0], 0.0)
+    return np.asarray(log_weights - most - np.log1p(-rng.random(len(log_weights))))
 
 
 # -- components --------------------------------------------------------------------------------------
