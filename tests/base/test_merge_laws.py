@@ -147,7 +147,7 @@ class Stranger(everlearn.OnlinePPCA):
         (
             IncrementalGaussianMixture(),
             IncrementalGaussianMixture(covariance_type="diag"),
-            "covariance_type='full' and",
+            "covariance_type='auto' and covariance_type='diag'",
         ),
         (IncrementalGaussianMixture(), IncrementalGaussianMixture(forgetting=0.9), "forgetting="),
         (OnlinePPCA(2), OnlinePPCA(3), "n_components=2 and n_components=3"),
