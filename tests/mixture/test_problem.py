@@ -23,6 +23,12 @@ def test_equal_rows_of_a_lattice_stay(D):
     np.testing.assert_array_equal(weights, 1.0)
 
 
+def test_states_that_come_again_and_again_stay():
+    Z = np.tile(np.arange(9.0)[:, None] * [1.0, 2.0], (30, 1))
+    rows, _, copies = distinct_rows(Z, np.ones(270))
+    assert (len(rows), copies) == (270, 1.0)
+
+
 def test_light_rows_are_not_made_heavier():
     _, weights, copies = distinct_rows(np.arange(6.0).reshape(3, 2), np.full(3, 0.5))
     assert copies == 1.0

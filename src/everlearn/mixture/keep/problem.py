@@ -13,6 +13,9 @@ from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.rows import background_of
 from everlearn.mixture.state import Array, Settings, World
 
+# Rows may be copies if there are at most so many, on average, of each.
+MOST_COPIES = 10
+
 
 class Problem(NamedTuple):
     """What a search works on."""
@@ -38,7 +41,7 @@ def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
     Z, weights = np.ascontiguousarray(Z[order]), weights[order]
     equal = (Z[1:] == Z[:-1]) | (np.isnan(Z[1:]) & np.isnan(Z[:-1]))
     first = np.flatnonzero(np.concatenate([[True], ~equal.all(axis=1)]))
-    if len(first) < len(Z) and _are_copies(Z[first]):
+    if len(first) < len(Z) <= MOST_COPIES * len(first) and _are_copies(Z[first]):
         Z, weights = Z[first], np.add.reduceat(weights, first)
     # By sums over the columns: the order of the columns does not matter, either.
     order = np.lexsort((np.nansum(Z * Z, axis=1), np.nansum(Z, axis=1)))
@@ -51,7 +54,7 @@ def _are_copies(distinct: Array) -> bool:
     """Whether rows that were equal are copies: rows of a lattice are equal by chance.
 
     Copies if some column has hardly a value twice among the distinct rows, so that who agrees in it agrees in all. In a
-    single column that says nothing.
+    single column that says nothing, and few rows that come again and again are the states of a machine.
     """
     values = np.array([len(np.unique(column)) for column in distinct.T])
     return bool(np.count_nonzero(values > 1) > 1 and values.max() > DISTINCT * len(distinct))
