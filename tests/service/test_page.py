@@ -136,6 +136,8 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
 
 
 def test_the_description_works_offline(browser, service):
+    browser.get("about:blank")
+    browser.get_log("performance")  # requests of the page before, to a service that is gone
     browser.get(f"{service.url}/docs")
     until(browser, lambda b: b.find_element(By.TAG_NAME, "body").get_attribute("data-ready") == "true")
     operations = browser.find_elements(By.CSS_SELECTOR, "#operations details")
