@@ -85,7 +85,8 @@ def use(model, stream):
             yield lambda method=method: getattr(model, method)(stream.X[:3])
     yield lambda: learn(model, stream.part(0, 1))
     yield lambda: learn(model, stream)
-    yield lambda: model + model
+    if hasattr(model, "__add__"):
+        yield lambda: model + model
     yield lambda: dumps(model)
 
 
