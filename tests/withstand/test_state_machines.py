@@ -185,10 +185,10 @@ class ServiceMachine(RuleBasedStateMachine):
         self.put = store.put
         store.put = self.put_if_there_is_room
 
-    def put_if_there_is_room(self, batches, *, keys):
+    def put_if_there_is_room(self, batches, *, keys, targets):
         if self.disk_is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return self.put(batches, keys=keys)
+        return self.put(batches, keys=keys, targets=targets)
 
     def post(self, name, what, body, **headers):
         return self.client.post(f"/models/{name}/{what}", json=body, headers=headers)
