@@ -143,6 +143,16 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
 
     # -- the model inside -----------------------------------------------------------------------------
 
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows that the model inside has learned."""
+        return int(self.model_.n_samples_seen_)
+
+    @property
+    def keeps_rows_(self) -> bool:
+        """Whether the model inside, and so a file, holds rows."""
+        return bool(getattr(self.model_, "keeps_rows_", False))
+
     def _empty_model(self) -> Any:
         model = IncrementalGaussianMixture() if self.model is None else clone(self.model)
         lacks = [name for name in ("partial_fit", "impute") if not hasattr(model, name)]
