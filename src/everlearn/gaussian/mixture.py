@@ -147,6 +147,13 @@ def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
     return out
 
 
+def white(X: Array, mixture: Mixture, k: int) -> Array:
+    """The rows in the white axes of component k, (n, D): their squared lengths are its Mahalanobis distances."""
+    whitening = whiten(mixture.covariances[k : k + 1], diagonal=mixture.is_diagonal)
+    E = X - mixture.means[k]
+    return E * whitening.matrix[0] if whitening.is_diagonal else np.asarray(E @ whitening.matrix[0])
+
+
 def spans(n: int, size: int) -> Iterator[slice]:
     """Consecutive slices of at most `size` that cover n items."""
     step = max(1, size)

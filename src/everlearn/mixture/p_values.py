@@ -15,13 +15,15 @@ from scipy.special import chdtrc
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.gaussian import LOG_2PI, Indices
 from everlearn.gaussian.mixture import Mixture
-from everlearn.mixture.ask import Look, components_mixture, log_density, whole_mixture
+from everlearn.mixture.ask import Look, log_density, whole_mixture
 from everlearn.mixture.keep.forgetting import Weights, sample_weights
 from everlearn.mixture.kernels.covariance import covariance_factor
 from everlearn.typing import Array
 
 # The tail is fitted at the density that so many sampled rows fall below.
 TAIL_ROWS = 20
+# The row that is asked about is stood for by so many sampled ones above and below in density.
+NEIGHBOURS = 4
 # With fewer rows that have the columns asked for, rows are drawn from the mixture instead, so many.
 FEWEST_ROWS, DRAWN_ROWS = 50, 2000
 NO_ROWS = Weights(np.zeros(0, np.intp), np.zeros(0), 1.0)
@@ -99,17 +101,20 @@ def _new_reference(look: Look, observed: Indices) -> Reference:
 
 
 def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
-    """Log-density of learned rows in some columns, each under components without it.
+    """Log-density of learned rows in some columns, each under components without it and with a row as probable.
 
-    The formulas are those of `kernels.em.leave_one_out`.
+    The formulas are those of `kernels.em.leave_one_out`; then the row that is asked about takes the place of the one
+    left out (`stand_ins`). Without that, where few columns make the top of the density flat, all new rows up there
+    would lie above every sampled one.
     """
     components, tau = look.model.components, look.model.shape.tau
     K, d = int(components.size[0]), X.shape[1]
-    part = mixtures.marginal(components_mixture(look), observed)
+    whole = mixtures.marginal(whole_mixture(look), observed)
+    part = Mixture(*(values[:K] for values in whole))
     mass = components.mass[:K]
     total = mass.sum()
-    whole = mixtures.log_joint(X, mixtures.marginal(whole_mixture(look), observed))
-    R = np.exp(whole - np.logaddexp.reduce(whole, axis=1)[:, None])[:, :K]
+    joint = mixtures.log_joint(X, whole)
+    R = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])[:, :K]
     whitening = mixtures.whitenings(part)
     d2 = mixtures.squared_distances(X, part.means, whitening)
     N = np.maximum(components.counts[:K], 1.0)
@@ -119,6 +124,28 @@ def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
     rest = np.maximum(1.0 - R * N / left * q, 1e-12)
     log_det = whitening.log_det + d * (np.log(after) - np.log(before)) + np.log(rest)
     distance = q / rest * (N / left) ** 2 / after
-    joint = np.log(np.maximum(mass - R, 1e-9)) - 0.5 * (d * LOG_2PI + log_det + distance)
-    background = whole[:, K:] + np.log(total)
-    return np.asarray(np.logaddexp.reduce(np.column_stack([joint, background]), axis=1) - np.log(max(total - 1.0, 1.0)))
+    without = np.log(np.maximum(mass - R, 1e-9)) - 0.5 * (d * LOG_2PI + log_det + distance)
+    background = joint[:, K:] + np.log(total)
+    densities = np.logaddexp.reduce(np.column_stack([without, background]), axis=1) - np.log(max(total - 1.0, 1.0))
+    return np.asarray(densities + stand_ins(X, part, R, N, np.argsort(densities)))
+
+
+def stand_ins(X: Array, part: Mixture, R: Array, N: Array, order: Indices) -> Array:
+    """What another row adds to the log-density of each one, in the mean over those next to it in `order`, (n,).
+
+    To first order a row y learned by a component with N rows adds ``r(x) r(y) / N (1 + u'v + ((u'v)^2 - u^2 - v^2 +
+    d) / 2)`` at x, with u and v the two rows in the component's white axes, and takes one share of all the others.
+    """
+    n, d = X.shape
+    added, neighbours = np.zeros(n), np.zeros(n)
+    Z = [mixtures.white(X, part, k) for k in range(len(N))]
+    squares = np.column_stack([np.einsum("nd,nd->n", z, z) for z in Z])
+    for step in range(1, min(NEIGHBOURS, n - 1) + 1):
+        x, y = order[:-step], order[step:]
+        dot = np.column_stack([np.einsum("nd,nd->n", z[x], z[y]) for z in Z])
+        change = 1.0 + dot + 0.5 * (dot**2 - squares[x] - squares[y] + d)
+        gain = (R[x] * R[y] * change) @ (1.0 / N) - 1.0 / N.sum()
+        for rows in (x, y):
+            added[rows] += gain
+            neighbours[rows] += 1.0
+    return added / np.maximum(neighbours, 1.0)
