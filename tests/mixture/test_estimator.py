@@ -243,8 +243,8 @@ def test_no_row_waits_for_a_search():
 
     seconds()  # compiles
     times = seconds()
-    # About 5 ms and 1 ms of processor time; a search at one go takes 50 to 100 ms.
-    assert times.max() < 0.03
+    # A share of what the searches take in all, so that a slow machine does not matter: one at one go would be a third.
+    assert times.max() < 0.1 * times[200:].sum()
     assert np.quantile(times, 0.9) < 0.004
 
 

@@ -34,9 +34,9 @@ from everlearn.mixture.state import Array, Fading, Frame, Info, Model, Reservoir
 # The broad Gaussian behind the components has four times the covariance of all rows.
 BACKGROUND_SPREAD = 4.0
 # Slices of a search that one question does, of about 0.3 ms or less.
-SLICES = 4
+SLICES = 2
 # Searches of fewer rows are made at once: they take some milliseconds.
-AT_ONCE = 32
+AT_ONCE = 12
 # Rows, by weight, with which a component that was opened since the last search is shown.
 FEW_ROWS = 3.0
 # From this many columns on, matrix products score rows faster than one row after the other.

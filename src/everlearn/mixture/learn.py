@@ -28,7 +28,7 @@ from everlearn.mixture.state import (
 )
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
-PACE = ((0.5, 4e-4), (0.75, 2e-3), (0.9, 6e-3), (1.0, 1.2e-2))
+PACE = ((0.5, 3e-4), (1.0, 8e-3))
 
 
 class Prepared(NamedTuple):
@@ -260,10 +260,13 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
     passed = (rows_seen(state) - due) / lag_of(state, settings)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
     # Of this thread, so that a busy machine does not leave the work to the row that adopts.
-    end = time.thread_time() + seconds
+    now = time.thread_time()
+    end, slice_seconds = now + seconds, 0.0
     try:
-        while time.thread_time() < end:
+        # The next slice takes about as long as the last one.
+        while now + 0.5 * slice_seconds < end:
             next(progress.search)
+            now, slice_seconds = time.thread_time(), time.thread_time() - now
     except StopIteration as stop:
         progress.found = stop.value
 
