@@ -10,6 +10,7 @@ from everlearn.version import __version__
 if TYPE_CHECKING:
     from everlearn.anomaly.estimator import AnomalyDetector as AnomalyDetector
     from everlearn.base.merge import merge as merge
+    from everlearn.base.posterior import StreamingPosterior as StreamingPosterior
     from everlearn.client import Client as Client
     from everlearn.figmn.classifier import FIGMNClassifier as FIGMNClassifier
     from everlearn.figmn.estimator import FIGMN as FIGMN
@@ -54,6 +55,7 @@ _PUBLIC = {
     "PageHinkley": "everlearn.monitoring.page_hinkley",
     "PowerSchedule": "everlearn.ppca.schedules",
     "StreamImputer": "everlearn.mixture.imputer",
+    "StreamingPosterior": "everlearn.base.posterior",
     "VariationalPPCA": "everlearn.variational.estimator",
     "dumps": "everlearn.persistence.model_file",
     "hierarchy": "everlearn.mixture.functions",

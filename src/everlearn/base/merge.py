@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -9,9 +10,11 @@ from numpy.typing import ArrayLike
 
 from everlearn.base.estimator import StreamEstimator, no_more_words, warn_of_differing
 from everlearn.base.merge_tree import MergeTree
-from everlearn.errors import InputError
+from everlearn.base.posterior import StreamingPosterior
+from everlearn.errors import InputError, MergeError
 
 Model = TypeVar("Model", bound=StreamEstimator)
+Mergeable = TypeVar("Mergeable", bound=StreamEstimator | StreamingPosterior)
 
 # Models that are merged at once; more of them go in a tree. A merge is one search, whose cost does not depend on the
 # number of models, so that small groups are slow: 500 models took 6.6 s in groups of 16, 2.3 s in groups of 64 and
@@ -20,12 +23,12 @@ FAN_IN = 512
 
 
 def merge(
-    models: Iterable[Model],
+    models: Iterable[Mergeable],
     *,
     method: str = "auto",
     weights: ArrayLike | None = None,
     n_components: int | None = None,
-) -> Model:
+) -> Mergeable:
     """Return one model that knows what all of `models` know; none of them changes.
 
     More than 512 models are merged in a tree of that fan-in. An iterator is consumed one model at a time, so that no
@@ -36,13 +39,14 @@ def merge(
 
     Parameters
     ----------
-    models : iterable of estimators
+    models : iterable of estimators, or of StreamingPosterior
         Models of one class. Parameters that would give another kind of model must be the same; others may differ, with
         a warning that says which ones hold.
     method : {"auto", "mean", "mode", "bayes"}, default="auto"
         The rule of merging. "mean" keeps the moments of all models together; "mode" multiplies their densities, each to
-        the power of its weight; "bayes" adds what each learned beyond the prior. Not every class has all of them;
-        "auto" is the one that suits the class.
+        the power of its weight; "bayes" adds what each learned beyond the prior, and so needs a posterior of the
+        parameters: `VariationalPPCA` and `StreamingPosterior` keep one. Not every class has all of them; "auto" is the
+        one that suits the class.
     weights : array-like, optional
         Relative trust in each model; by default each counts for the rows that it has seen.
     n_components : int, optional
@@ -70,16 +74,37 @@ def merge(
         return _merge_at_once(list(models), method, weights, n_components)
     if isinstance(models, Sequence) and len(models) <= FAN_IN:
         return _merge_at_once(models, method, weights, n_components)
-    merger: Merger[Model] = Merger()
+    models = models if isinstance(models, Sequence) else _looked_into(models)
+    if isinstance(models, list) and isinstance(models[0], StreamingPosterior):
+        return _merge_at_once(models, method, weights, n_components)
+    merger: Merger[Any] = Merger()
     for model in _in_canonical_order(models):
         merger.add(model)
-    return merger.merged(n_components)
+    merged: Mergeable = merger.merged(n_components)
+    return merged
+
+
+def _looked_into(models: Iterable[Any]) -> Iterable[Any]:
+    """The models of an iterator: a list of them if they are posteriors, whose merge is one sum."""
+    iterator = iter(models)
+    first = list(itertools.islice(iterator, 1))
+    if first and isinstance(first[0], StreamingPosterior):
+        return [*first, *iterator]
+    return itertools.chain(first, iterator)
 
 
 def _merge_at_once(models: Sequence[Any], method: str, weights: ArrayLike | None, n_components: int | None) -> Any:
+    if models and all(isinstance(model, StreamingPosterior) for model in models):
+        return _merge_posteriors(models, method, weights, n_components)
     if not models or not all(isinstance(model, StreamEstimator) for model in models):
         raise InputError("models must be one or more everlearn models, as in merge([a, b]).")
     return models[0].merge(*models[1:], method=method, weights=weights, n_components=n_components)
+
+
+def _merge_posteriors(models: Sequence[Any], method: str, weights: ArrayLike | None, n_components: int | None) -> Any:
+    if n_components is not None:
+        raise MergeError(f"n_components={n_components!r}: a StreamingPosterior is one density and has no components.")
+    return models[0].merge(*models[1:], method=method, weights=weights)
 
 
 def _in_canonical_order(models: Iterable[Any]) -> Iterable[Any]:

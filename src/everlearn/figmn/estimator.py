@@ -688,8 +688,9 @@ class FIGMN(MixtureAnswers):
         """
         if method not in ("auto", "mean"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures: their components are joined and then merged by their "
-                "moments. Use method='auto'."
+                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters: their "
+                "components are joined and then merged by their moments. Use method='auto'; VariationalPPCA and "
+                "StreamingPosterior have 'bayes' and 'mode'."
             )
         models = [self, *others]
         check_same_units(models)

@@ -893,8 +893,9 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
         if method not in ("auto", "mean"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures. Use 'auto', which searches the structure of the merged "
-                "rows and components, or 'mean', whose density is the average of the models' densities."
+                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use "
+                "'auto', which searches the structure of the merged rows and components, or 'mean', whose density is "
+                "the average of the models' densities; VariationalPPCA and StreamingPosterior have 'bayes' and 'mode'."
             )
         asked: Any = n_components
         if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):

@@ -340,7 +340,7 @@ class OnlinePPCA(PPCABase):
             raise MergeError(
                 f"method={method!r} does not apply to OnlinePPCA, which estimates the data's distribution and keeps "
                 "no posterior of its parameters. Use method='mean' (moments of all data) or 'mode' (product of the "
-                "densities); VariationalPPCA has 'bayes'."
+                "densities); VariationalPPCA and StreamingPosterior have 'bayes'."
             )
         q: Any = self.n_components if n_components is None else n_components
         if not isinstance(q, Integral) or not 1 <= int(q) <= self.n_features_in_:

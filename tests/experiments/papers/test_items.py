@@ -13,7 +13,15 @@ from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
 from everlearn.experiments.papers.figmn.weka import TABLE_2, TABLE_3, figmn, folds
 from everlearn.experiments.papers.nat_oem.protocol import make
 
-QUICK = ["nat-oem:table1", "nat-oem:rank", "figmn:table3", "online-vb:fig3", "continual:imm", "continual:reduction"]
+QUICK = [
+    "nat-oem:table1",
+    "nat-oem:rank",
+    "figmn:table3",
+    "online-vb:fig3",
+    "continual:streaming",
+    "continual:imm",
+    "continual:reduction",
+]
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +120,7 @@ def test_mnist_of_the_shared_data_is_learned_digit_by_digit(shared_data):
     assert accuracy[0] == 100.0
     assert accuracy[-1] > 91
     assert model.class_count_.sum() == 3000
+
+
+def test_streaming_bayes_is_exact_where_it_is_conjugate(findings):
+    assert [claim["verdict"] for claim in findings["continual:streaming"]["claims"]] == ["reproduced"] * 3

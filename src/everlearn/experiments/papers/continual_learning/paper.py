@@ -2,4 +2,9 @@
 
 from everlearn.experiments.papers.registry import Paper
 
-PAPER = Paper("continual", "Bayesian Continual Learning (slides)", "Jifei Luo, 2022")
+PAPER = Paper(
+    "continual",
+    "Bayesian Continual Learning (slides)",
+    "Jifei Luo, 2022",
+    order=("streaming", "imm", "reduction", "ridgeline", "disjoint", "shuffled"),
+)
