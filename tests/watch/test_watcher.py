@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from everlearn.errors import InputError
 from everlearn.watch.watcher import Watcher
 
 COLUMNS = ["load", "heat", "flow"]
@@ -161,3 +162,62 @@ def test_rows_that_are_known_to_be_healthy_are_learned_whatever_they_are():
     watcher.learn(X[:1500], times[:1500])
     assert watcher.detector.n_held_ == 0
     assert watcher.watch(X[1500:], times[1500:]) == []
+
+
+# -- sensors that appear, and rows that do not come -------------------------------------------------
+
+
+def test_a_sensor_that_appears_is_watched_with_the_others_after_a_while():
+    X = machine()
+    oil = 30 + X[:, 0] / 4 + np.random.default_rng(1).normal(0, 0.2, N)
+    oil[2300:2340] += 6.0
+    X[2700:2740, 1] += 12.0
+    wide, times = np.column_stack([X, oil]), np.arange(float(N))
+    watcher = Watcher(COLUMNS)
+    found = watcher.watch(X[:1000], times[:1000])
+    watcher.grow(["oil"])
+    found += watcher.watch(wide[1000:1200], times[1000:1200])
+    assert watcher.detector.n_features_in_ == 3
+    assert np.isnan(watcher.expected[0]).tolist() == [False] * 3 + [True]
+    # Whatever waits is part of the memory: a restart in between changes nothing.
+    again = Watcher([*COLUMNS, "oil"])
+    again.restore(json.loads(json.dumps(watcher.memory())), watcher.detector)
+    found += again.watch(wide[1200:], times[1200:])
+    assert again.detector.n_features_in_ == 4
+    assert not np.isnan(again.expected[0]).any()
+    begun = {episode.number: episode for episode in found}.values()
+    assert [(episode.kind, episode.blamed[0]) for episode in begun] == [("unusual", "oil"), ("unusual", "heat")]
+
+
+def test_a_sensor_that_appears_is_checked_for_frozen_values_at_once():
+    X = machine(n=1300)
+    oil = np.random.default_rng(1).normal(30, 1, 1300)
+    oil[1200:1240] = oil[1200]
+    watcher = Watcher(COLUMNS)
+    watcher.watch(X[:1000], np.arange(1000.0))
+    watcher.grow(["oil"])
+    (episode,) = watcher.watch(np.column_stack([X, oil])[1000:], np.arange(1000.0, 1300.0))
+    assert (episode.kind, episode.blamed) == ("frozen", ["oil"])
+
+
+def test_a_sensor_may_appear_before_the_first_rows_are_taken():
+    watcher = Watcher(COLUMNS)
+    watcher.watch(machine(n=5), np.arange(5.0))
+    watcher.grow(["oil"])
+    watcher.watch(np.column_stack([machine(n=300), np.arange(300.0)]), np.arange(5.0, 305.0))
+    assert watcher.detector.n_features_in_ == 4
+    with pytest.raises(InputError, match="oil are watched already"):
+        watcher.grow(["oil"])
+
+
+def test_silence_is_an_episode_that_ends_with_the_next_row():
+    watcher = Watcher(COLUMNS)
+    X, times = machine(n=100), np.arange(100.0)
+    assert watcher.silence(1e6) == []  # the pace is not known yet
+    watcher.watch(X[:50], times[:50])
+    assert watcher.silence(9.0) == []
+    (begun,) = watcher.silence(11.0)
+    assert (begun.kind, begun.begin, begun.is_open) == ("no data", 49.0, True)
+    assert watcher.silence(20.0) == []
+    (over,) = watcher.watch(X[50:], times[50:] + 600.0)
+    assert (over.number, over.status, over.end) == (begun.number, "over", 650.0)

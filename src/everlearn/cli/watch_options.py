@@ -18,6 +18,7 @@ class WatchOptions(NamedTuple):
     accept_after: str
     columns: tuple[str, ...]
     time: str | None
+    grow: bool
     episodes: tuple[str, ...]
     webhook: str | None
     token: str | None

@@ -19,13 +19,14 @@ from everlearn.errors import InputError
 from everlearn.streams.backoff import retry
 from everlearn.streams.runner import Runner
 from everlearn.streams.sources.opening import open_source
+from everlearn.streams.sources.schema import Choice
 from everlearn.streams.sources.source import Source
 from everlearn.streams.sources.times import TimeFormat, find_format
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.store import Store
 from everlearn.watch.episodes import ALARM, Episode
 from everlearn.watch.rates import parse_duration
-from everlearn.watch.session import WatchSession, stored_episodes
+from everlearn.watch.session import WatchSession, known_columns, stored_episodes
 from everlearn.watch.sinks import Command, EpisodeOutputs, Messenger, Webhook
 from everlearn.watch.watcher import Watcher
 
@@ -50,16 +51,22 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
         with contextlib.closing(outputs):
 
             def tell(batch: Any, result: Any) -> None:
+                if result is None and source.live:
+                    result = session.silence()
+                    outputs.write(None, result, None)
                 for episode in [] if result is None else result.episodes:
                     show_news(episode, console)
+                if batch is None and result is not None and result.episodes:
+                    runner.commit()  # nothing else would write it while there are no rows
 
             # The runner asks a session for what both sorts have: rows in, commits, notes.
             run: Any = session
             told: Any = outputs
-            Runner(
+            runner = Runner(
                 source, run, outputs=told, strict=asked.strict, patience=asked.patience, stop=stop,
                 say=lambda message: console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True), watch=tell,
-            ).run()  # fmt: skip
+            )  # fmt: skip
+            runner.run()
         _finish(asked, session, source, console, stopped=stop.is_set())
 
 
@@ -71,12 +78,17 @@ def _check_places(asked: WatchOptions) -> None:
 
 
 def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console: Console) -> Source:
-    entry = store.entry(asked.name)
-    columns = names_in(asked.columns) or (entry.columns if entry else None)
+    columns, known = names_in(asked.columns), known_columns(store, asked.name)
+    if known and columns and not all(Choice(grow=columns).grows(name) for name in known.names):
+        raise InputError(
+            f"{asked.name!r} in {store.path} watches the columns {', '.join(known.names)[:300]}. Choose the same with "
+            "--columns, or another --state."
+        )
     return retry(
         lambda: open_source(
-            asked.places, columns=columns, time=asked.time, follow=asked.follow, stop_at_end=asked.stop_at_end,
-            session=mqtt_session(asked.state, asked.name),
+            asked.places, columns=columns, time=asked.time, follow=asked.follow,
+            stop_at_end=asked.stop_at_end, session=mqtt_session(asked.state, asked.name), grow=asked.grow,
+            known=known, times=True,
         ),
         limit=asked.patience, stop=stop, say=lambda error: console.print(f"[yellow]{escape(str(error))} Waiting.[/]"),
     )  # fmt: skip
@@ -94,7 +106,7 @@ def _session(asked: WatchOptions, source: Source, store: Any, console: Console) 
     )  # fmt: skip
     if columns.time_format is None:
         watcher.false_alarms.per_row(None)  # says at once that such a rate needs times
-    session = WatchSession(watcher, store=store, name=asked.name, healthy_until=until)
+    session = WatchSession(watcher, store=store, name=asked.name, healthy_until=until, time_column=columns.time)
     if session.resumed:
         console.print(f"Going on in {escape(str(store.path))}: {watcher.n_rows:,} rows were seen.")
         return session

@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator
+from typing import Any
 
 from everlearn.errors import InputError, SourceLostError
 from everlearn.streams.backoff import Backoff, retry
@@ -147,6 +148,9 @@ class Runner:
         for note in batch.notes:
             self.say(note)
             self.session.note("source changed", reason=note[:300])
+        if batch.grown:
+            grow: Any = self.session
+            grow.grow(batch.grown)  # only sources that were opened to grow have such batches
         if self._skip >= len(batch.X) > 0:
             self._position, self._skip = batch.position or self._position, self._skip - len(batch.X)
             return

@@ -52,6 +52,11 @@ class DriftCheck:
         self._peak, self._recent_peak = np.zeros(D), np.zeros(D)
         self.average = np.zeros(D)
 
+    @property
+    def n_columns(self) -> int:
+        """Number of sensors that are compared, the first ones; those that appeared later are not among them."""
+        return len(self.average)
+
     def suspend(self, probes: int) -> None:
         """Find nothing for a while: what is usual has just changed, and the reference does not know it."""
         self._suspended, self._lasting = probes, 0
@@ -115,7 +120,7 @@ class DriftCheck:
         references = [None if r is None else [part.tolist() for part in r] for r in (self._old, self._young)]
         arrays = [part.tolist() for part in (self._mean, self._scatter, self._peak, self._recent_peak, self.average)]
         return {
-            "references": references, "arrays": arrays,
+            "columns": self.n_columns, "references": references, "arrays": arrays,
             "counts": [self._n, self._age, self._lasting, self._suspended],
         }  # fmt: skip
 

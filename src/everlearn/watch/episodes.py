@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 from everlearn.errors import StateFileError
 
 KINDS = ("unusual", "drift", "frozen", "gone", "no data", "sampling")
-"""Unusual rows, a slow drift, a sensor that is frozen or gone, rows that are missing, another sampling rate."""
+"""Unusual rows, a slow drift, a sensor that is frozen or gone, rows that are missing or do not come, another sampling
+rate."""
 LOOK, ALARM = "look", "alarm"
 OPEN, OVER, ACCEPTED = "open", "over", "accepted"
 """An episode lasts, is over, or lasted so long that it was accepted as the new normal."""

@@ -61,6 +61,15 @@ class SensorChecks:
         self.n_rows += len(X)
         return marks
 
+    def grow(self, n_columns: int) -> None:
+        """Add columns behind the others, of which nothing is known."""
+        fresh = states.init(n_columns)
+        repeats, gaps = (
+            Runs(*(np.concatenate([old, new]) for old, new in zip(*pair, strict=True)))
+            for pair in ((self._state.repeats, fresh.repeats), (self._state.gaps, fresh.gaps))
+        )
+        self._state = SensorState(repeats, gaps, np.concatenate([self._state.last, fresh.last]))
+
     def forgive(self, column: int) -> None:
         """Take the run of a column that lasts now as usual."""
         for runs in (self._state.repeats, self._state.gaps):

@@ -38,7 +38,7 @@ def what(episode: Episode) -> str:
         case "gone":
             return f"{names} gives no values"
         case "no data":
-            return f"no rows came{lasted(episode)}"
+            return "no rows come" if episode.is_open else f"no rows came{lasted(episode)}"
         case "sampling":
             return f"rows come every {duration(first.value)} instead of every {duration(first.low)}"
     verb = " drifts:" if episode.kind == "drift" else ""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.errors import InputError, StateFileError
+from everlearn.streams.sources.schema import Columns
 from everlearn.streams.sources.times import TimeFormat, restored_format
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.records import NAN, BadRow, Event, Interval, now
@@ -50,6 +52,8 @@ class WatchSession:
         Its name in the store.
     healthy_until : float, optional
         Rows before this time, in seconds since 1970, are known to be healthy.
+    time_column : str, optional
+        Name of the column of times, for a run that goes on.
 
     Attributes
     ----------
@@ -68,10 +72,11 @@ class WatchSession:
         store: Store | MemoryStore | None = None,
         name: str = "model",
         healthy_until: float | None = None,
+        time_column: str | None = None,
     ) -> None:
         self.watcher, self.name = watcher, name
         self.store = MemoryStore() if store is None else store
-        self.healthy_until = healthy_until
+        self.healthy_until, self.time_column = healthy_until, time_column
         entry = self.store.entry(name)
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
@@ -80,6 +85,7 @@ class WatchSession:
         self._traces = TraceRecorder(len(watcher.columns))
         self._latest_mark = 0
         self._looked = -math.inf
+        self._arrived = time.monotonic()
         if entry is not None and isinstance(self.store, Store):
             self._restore(self.store.load(name), self.store.memory(name))
         self._clear()
@@ -108,10 +114,22 @@ class WatchSession:
         if n_healthy < len(X):
             found += self.watcher.watch(X[n_healthy:], None if times is None else times[n_healthy:])
         if self.model._is_started() and not hasattr(self.model, "feature_names_in_"):
-            self.model.feature_names_in_ = np.array(self.watcher.columns, dtype=object)
+            n = self.model.n_features_in_  # a sensor that has just appeared is not among them
+            self.model.feature_names_in_ = np.array(self.watcher.columns[:n], dtype=object)
+        self._arrived = time.monotonic()
         self._record_traces(first, X, times)
         self._n_rows += len(X)
         return WatchResult(first, self._news(found))
+
+    def grow(self, columns: Sequence[str]) -> None:
+        """Take sensors that appeared: all later rows have them behind the others."""
+        self.watcher.grow(columns)
+        self._traces.grow(len(columns))
+
+    def silence(self) -> WatchResult:
+        """News when no row came for long, which a live stream calls now and then."""
+        found = self.watcher.silence(time.monotonic() - self._arrived)
+        return WatchResult(self.watcher.n_rows, self._news(found))
 
     def _news(self, episodes: list[Episode]) -> list[Episode]:
         """Episodes of which something is new to tell; all are kept for the store."""
@@ -197,6 +215,7 @@ class WatchSession:
             "traces": self._traces.memory(),
             "told": [[number, *state] for number, state in self._told.items()],
             "latest_mark": self._latest_mark,
+            "time": self.time_column,
             "time_format": None if how is None else list(how),
         }
 
@@ -244,7 +263,9 @@ def stored_episodes(store: Any, name: str, *, limit: int = _MOST_EPISODES) -> li
 def stored_traces(store: Any, name: str, *, limit: int = 100_000) -> list[TracePoint]:
     """The latest points of the sensors' traces in a store, oldest first."""
     events = store.latest_events(name, kinds=[TRACE], limit=limit)
-    return [TracePoint.of(event.row, event.stream_time, event.details) for event in events]
+    points = [TracePoint.of(event.row, event.stream_time, event.details) for event in events]
+    widest = max((len(point.mean) for point in points), default=0)
+    return [point.widened(widest) for point in points]
 
 
 def watched_columns(store: Any, name: str) -> tuple[list[str], TimeFormat | None] | None:
@@ -253,6 +274,16 @@ def watched_columns(store: Any, name: str) -> tuple[list[str], TimeFormat | None
     if "watch" not in memory or not isinstance(memory.get("columns"), list):
         return None
     return [str(column) for column in memory["columns"]], restored_format(memory.get("time_format"))
+
+
+def known_columns(store: Any, name: str) -> Columns | None:
+    """The columns that an earlier run of a watcher found; None if there was none."""
+    found = watched_columns(store, name)
+    if found is None:
+        return None
+    time_column = (store.memory(name) or {}).get("time")
+    time_column = time_column if isinstance(time_column, str) else None
+    return Columns(found[0], {}, time=time_column, time_format=found[1] if time_column else None)
 
 
 def mark_episode(store: Store, name: str, number: int, verdict: str) -> Episode:

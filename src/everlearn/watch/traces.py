@@ -39,6 +39,11 @@ class TracePoint(NamedTuple):
         arrays = [np.array([math.nan if x is None else float(x) for x in record[name]]) for name in _FIELDS]
         return cls(row, time, *arrays)
 
+    def widened(self, n_columns: int) -> TracePoint:
+        """The point with so many sensors: those that appeared later were not there."""
+        missing = np.full(max(0, n_columns - len(self.mean)), np.nan)
+        return TracePoint(self.row, self.time, *(np.concatenate([array, missing]) for array in self[2:]))
+
 
 def _short(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
@@ -62,6 +67,15 @@ class TraceRecorder:
         D = self._n_columns
         self._count, self._sum = np.zeros(D), np.zeros(D)
         self._least, self._most = np.full(D, np.inf), np.full(D, -np.inf)
+
+    def grow(self, n_columns: int) -> None:
+        """Add sensors behind the others."""
+        self._n_columns += n_columns
+        fills = (0.0, 0.0, np.inf, -np.inf)
+        arrays = (self._count, self._sum, self._least, self._most)
+        self._count, self._sum, self._least, self._most = (
+            np.concatenate([array, np.full(n_columns, fill)]) for array, fill in zip(arrays, fills, strict=True)
+        )
 
     def cells(self, row: int, times: Array | None, n: int) -> Any:
         """Numbers of the stretches of time in which rows lie."""

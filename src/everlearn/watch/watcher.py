@@ -11,13 +11,14 @@ import numpy as np
 
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.errors import InputError
+from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.streams.prequential import restored_count
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.typing import Array
 from everlearn.watch.drift import LASTING, DriftCheck
 from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, Blame, Episode
 from everlearn.watch.rates import parse_rate
-from everlearn.watch.sensors import FIRST_STEPS, PaceCheck, SensorChecks
+from everlearn.watch.sensors import FIRST_STEPS, GAP_FACTOR, PaceCheck, SensorChecks
 from everlearn.watch.sentences import sentence
 from everlearn.watch.state import SensorMarks
 
@@ -45,6 +46,11 @@ PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
 # be off by (chosen on three seeds of the pump, not on other machines).
 ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 10, 5.0
 NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
+# A sensor that appears is watched with the others after so many rows: the units of the detector's view of the past are
+# fixed at row 640, of which 400 are the sample of what was known before.
+GROWING_ROWS = 700
+GUARD = math.log(1e-2)  # rows less probable than this are not learned for a sensor that appeared
+LEAST_SILENCE = 10.0  # seconds without rows that a live stream may have at any pace
 SAME_ROWS = 10  # between the beginnings of what is one episode
 
 
@@ -117,6 +123,12 @@ class Expectation:
         half = 0.5 * (explanation.high[0] - explanation.low[0]) / NORMAL_90
         usual = np.maximum(np.sqrt(self._squares), half)
         return np.where((self._n >= LEAST_ERRORS) & (usual > 0), error / np.maximum(usual, 1e-300), 0.0)
+
+    def grow(self, n_columns: int) -> None:
+        """Add columns behind the others, of which nothing is known."""
+        unknown, zeros = np.full(n_columns, np.nan), np.zeros(n_columns)
+        self.low, self.high = (np.concatenate([x, unknown]) for x in (self.low, self.high))
+        self._squares, self._n = (np.concatenate([x, zeros]) for x in (self._squares, self._n))
 
     def memory(self) -> list[Any]:
         """All of it as JSON values."""
@@ -291,6 +303,8 @@ class Watcher:
         self._normal: list[Verdict] = []  # marked as normal by a person
         self._fault: list[Verdict] = []  # marked as a fault
         self._changed: dict[int, Episode] = {}  # episodes that began, changed or ended in this call
+        self._growing = 0  # columns, the last ones, that the detector does not see yet
+        self._gathered: list[Array] = []  # usual rows since they appeared
 
     # -- rows in ----------------------------------------------------------------------------------
 
@@ -308,12 +322,13 @@ class Watcher:
             for moment in [] if moments is None else moments.tolist():
                 self._pace.step(moment)
             for start in range(0, len(rows), CHUNK):
-                part = rows[start : start + CHUNK]
-                self._sensors.check(part, self._rate)
-                self._advance(part, "always")
+                whole = rows[start : start + CHUNK]
+                self._sensors.check(whole, self._rate)
+                part = whole[:, : self._n_watched]
+                self._gather(whole, self._advance(part, "always") > -math.inf)
                 if self._probe(part, learns=True):
                     self._drift.renew(math.ceil(self._accept_rows / self._probe_rows))
-                    self._drift.take(_mean(part), learns=True)
+                    self._drift.take(_mean(part)[: self._drift.n_columns], learns=True)
 
     def watch(self, X: Array, times: Array | None = None) -> list[Episode]:
         """Take the next rows; returns the episodes that began, changed or ended, each as it is now.
@@ -332,10 +347,79 @@ class Watcher:
                 self._watch_chunk(rows[part], None if moments is None else moments[part])
         return [self._told(episode) for episode in self._changed.values()]
 
+    def silence(self, seconds: float) -> list[Episode]:
+        """Take note that no row came for so long; returns the episode of it when it begins.
+
+        Parameters
+        ----------
+        seconds : float
+            Time since the latest row came, by the clock of this machine.
+        """
+        self._changed = {}
+        longest = math.inf if self.interval is None else max(LEAST_SILENCE, GAP_FACTOR * self.interval)
+        if seconds > longest and self._fault_of_stream("no data") is None:
+            last = Row(max(self.n_rows - 1, 0), self._pace.last)
+            episode = Episode(self._new_number(), "no data", *2 * (last.number,), *2 * (last.time,), p_value=0.0)
+            self._faults.append(Fault("no data", [], self._change(episode)))
+        return [self._told(episode) for episode in self._changed.values()]
+
     @property
     def expected(self) -> tuple[Array, Array]:
         """Where 90 % of the values of each sensor are expected given the others, of late; NaN while unknown."""
-        return self._expectation.low, self._expectation.high
+        unknown = np.full(self._growing, np.nan)
+        low, high = (np.concatenate([x, unknown]) for x in (self._expectation.low, self._expectation.high))
+        return low, high
+
+    # -- sensors that appear ----------------------------------------------------------------------
+
+    @property
+    def _n_watched(self) -> int:
+        """Columns that the detector sees."""
+        return len(self.columns) - self._growing
+
+    def grow(self, columns: Sequence[str]) -> None:
+        """Take sensors that appeared: all later rows have them behind the others.
+
+        They are checked for frozen and missing values at once. The detector goes on with the others until there are
+        700 usual rows with the new ones, of which, and of its sample of the rows before, it then learns anew.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names of the new sensors.
+        """
+        if known := [column for column in columns if column in self.columns]:
+            raise InputError(f"The sensors {', '.join(known)} are watched already. Give names of new ones.")
+        n = len(columns)
+        self.columns += columns
+        self._sensors.grow(n)
+        self._waiting = [(_padded(X, len(self.columns)), times) for X, times in self._waiting]
+        if self.n_rows == 0:  # nothing was learned that would have to be kept
+            self._expectation.grow(n)
+            self._drift = DriftCheck(len(self.columns))
+            return
+        self._growing += n
+        self._gathered = []
+
+    def _gather(self, X: Array, usual: Any) -> None:
+        """Keep the usual rows since a sensor appeared; the detector is made anew when there are enough."""
+        if not self._growing:
+            return
+        seen = ~np.isnan(X[:, self._n_watched :]).all(axis=1)
+        self._gathered += list(X[usual & seen])
+        if len(self._gathered) < GROWING_ROWS or self._unusual is not None:
+            return
+        sample: Any = self.detector._state_.sample
+        before, gathered = sample.rows[: int(sample.size[0])], np.array(self._gathered)
+        # What the new sensors would have said before is drawn given the others. Gaps there would be the most usual
+        # thing of all, and the first values after them an outlier that nothing else stands out beside.
+        model = IncrementalGaussianMixture(random_state=self.random_state).fit(gathered)
+        fresh = list(range(self._n_watched, len(self.columns)))
+        drawn = model.sample_columns(_padded(before, len(self.columns)), fresh)[:, 0]
+        self.detector = self._new_detector()
+        self._advance(np.concatenate([np.column_stack([before, drawn]), gathered]), "always")
+        self._expectation.grow(self._growing)
+        self._growing, self._gathered = 0, []
 
     def _ready(self, X: Array, times: Array | None) -> list[tuple[Array, Array | None]]:
         """Rows that can be taken: those that waited for the pace of the stream to be known, and the new ones."""
@@ -356,12 +440,14 @@ class Watcher:
         self.interval, self.started = interval, True
         self._rate = self.false_alarms.per_row(interval)
         self._quiet = QUIET_ROWS if interval is None else max(QUIET_ROWS, math.ceil(QUIET_SECONDS / interval))
-        patience = self._accept_rows = math.ceil(self.accept_after / (interval or 1.0)) + 1
+        self._accept_rows = math.ceil(self.accept_after / (interval or 1.0)) + 1
         self._probe_rows = max(1, round(PROBE_SECONDS / (interval or 1.0)))
         self._drift_rows = math.ceil(DRIFT_SECONDS / (interval or 1.0))
-        self.detector = AnomalyDetector(
-            min(self._rate, 1e-3), patience=min(patience, MOST_HELD), random_state=self.random_state
-        )
+        self.detector = self._new_detector()
+
+    def _new_detector(self) -> AnomalyDetector:
+        patience = min(self._accept_rows, MOST_HELD)
+        return AnomalyDetector(min(self._rate, 1e-3), patience=patience, random_state=self.random_state)
 
     def _advance(self, X: Array, learning: str) -> Array:
         """Scores of rows, which the detector learns by a rule."""
@@ -384,7 +470,8 @@ class Watcher:
         marks = self._sensors.check(X, self._rate)
         self._follow_sensors(marks, X, rows)
         # The detector sees a faulty sensor as a gap: it neither learns its values nor blames others for them.
-        seen = np.where(marks.frozen | marks.gone, np.nan, X)
+        whole = np.where(marks.frozen | marks.gone, np.nan, X)
+        seen, X = whole[:, : self._n_watched].copy(), X[:, : self._n_watched]
         self._follow_drift(seen, rows)
         seen[:, [j for fault in self._faults if fault.kind == "drift" for j in fault.columns]] = np.nan
         held = self._n_held
@@ -397,6 +484,7 @@ class Watcher:
             self._end_unusual(ACCEPTED, rows[-1])
         elif self._unusual is not None and self.n_rows - self._unusual.episode.last_row > self._quiet:
             self._end_unusual(OVER, None)
+        self._gather(whole, scores > GUARD)
 
     @property
     def _n_held(self) -> int:
@@ -436,7 +524,7 @@ class Watcher:
         if any(known.holds(found) for known in self._normal):
             return False
         episode = Episode(0, "unusual", rows[i].number, rows[i].number, rows[i].time, rows[i].time)
-        self._unusual = Unusual(episode._replace(n_alarms=0), len(self.columns))
+        self._unusual = Unusual(episode._replace(n_alarms=0), self._n_watched)
         self._unusual.take(explanation, rows[i].number, float(scores[i]), self._expectation.sizes(explanation))
         # From here on the rows that are held back are those of this episode: only they may become a new normal.
         self.detector.discard_held()
@@ -560,7 +648,7 @@ class Watcher:
         # The values themselves for a sensor that drifts already, which the detector does not see.
         x = _mean(X if drifting else seen)
         calm = self._unusual is None and not drifting and rows[-1].number - self._disturbed > self._quiet
-        column = self._drift.take(x, learns=calm)
+        column = self._drift.take(x[: self._drift.n_columns], learns=calm)
         if column is None or not calm:
             return
         row = rows[-1]
@@ -598,8 +686,12 @@ class Watcher:
         for row in rows:
             before = self._pace.last
             step = self._pace.step(row.time)
-            fault = next((fault for fault in self._faults if fault.kind == "sampling"), None)
-            if step.missing:
+            fault = self._fault_of_stream("sampling")
+            if silence := self._fault_of_stream("no data"):
+                self._faults.remove(silence)
+                end = max(row.time, silence.episode.begin)
+                self._change(silence.episode._replace(status=OVER, last_row=row.number, end=end))
+            elif step.missing:
                 episode = Episode(self._new_number(), "no data", row.number - 1, row.number, before, row.time)
                 self._change(episode._replace(status=OVER, p_value=0.0))
             elif step.off_pace:
@@ -607,6 +699,9 @@ class Watcher:
             elif fault is not None:
                 self._faults.remove(fault)
                 self._change(fault.episode._replace(status=OVER))
+
+    def _fault_of_stream(self, kind: str) -> Fault | None:
+        return next((fault for fault in self._faults if fault.kind == kind), None)
 
     def _extend_sampling(self, fault: Fault | None, row: Row) -> None:
         if fault is None:
@@ -675,6 +770,7 @@ class Watcher:
             "waiting": [[_plain(X), None if times is None else _plain(times)] for X, times in self._waiting],
             "unusual": None if self._unusual is None else self._unusual.memory(),
             "faults": [[fault.kind, fault.columns, fault.episode.record()] for fault in self._faults],
+            "growing": [self._growing, *(_plain(row) for row in self._gathered)],
             "marks": [[list(map(_json, known)) for known in kept] for kept in (self._normal, self._fault)],
         }
 
@@ -689,6 +785,13 @@ class Watcher:
             The detector of the same moment.
         """
         D = len(self.columns)
+        growing, *gathered = memory["growing"]
+        self._growing = restored_count(growing)
+        if not 0 < self._n_watched <= D:
+            raise ValueError(f"{growing} of {D} sensors cannot have appeared")
+        self._gathered = [_array(row).reshape(D) for row in gathered]
+        self._expectation = Expectation(self._n_watched)
+        self._drift = DriftCheck(restored_count(memory["drift"]["columns"]))
         self.n_rows, self.n_episodes = restored_count(memory["rows"]), restored_count(memory["episodes"])
         self._sensors.restore(memory["sensors"])
         self._pace.restore(memory["pace"])
@@ -707,7 +810,7 @@ class Watcher:
             self.detector = detector
         never = -(1 << 62)
         self._disturbed = never if memory["disturbed"] == never else restored_count(memory["disturbed"])
-        self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], D)
+        self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], self._n_watched)
         self._faults = [Fault(str(kind), [range(D)[j] for j in js], Episode.of(e)) for kind, js, e in memory["faults"]]
         self._normal, self._fault = ([_verdict(known) for known in kept] for kept in memory["marks"])
         # Texts for numbers, lists that are too long, fractions for counts: what was read is not what was written.
@@ -739,6 +842,11 @@ def _mean(X: Array) -> Array:
     seen = ~np.isnan(X)
     count = seen.sum(axis=0)
     return np.where(count > 0, np.where(seen, X, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+
+
+def _padded(X: Array, n_columns: int) -> Array:
+    """Rows with gaps in the columns behind theirs."""
+    return np.column_stack([X, np.full((len(X), n_columns - X.shape[1]), np.nan)])
 
 
 def _array(values: Any) -> Array:

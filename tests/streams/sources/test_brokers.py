@@ -14,11 +14,11 @@ from everlearn.errors import InputError, SourceLostError
 from everlearn.streams import backoff
 from everlearn.streams.runner import Runner
 from everlearn.streams.session import Session
-from everlearn.streams.sources.jsonl import batch_of_messages
+from everlearn.streams.sources.jsonl import NewColumns, batch_of_messages
 from everlearn.streams.sources.kafka import _Reading
 from everlearn.streams.sources.messages import address
 from everlearn.streams.sources.opening import open_source
-from everlearn.streams.sources.schema import Columns
+from everlearn.streams.sources.schema import ALL_NUMBERS, Columns
 from everlearn.streams.store.store import Store
 from everlearn.streams.writers import open_writer
 
@@ -51,7 +51,8 @@ def test_addresses():
 def test_messages_of_any_sort():
     columns = Columns(["column0", "column1"], {})
     payloads = [b"1,2.5", "[3, 4]", {b"column0": b"5", b"column1": b""}, b"", b"{broken", b"x,1", b'{"other": 1}']
-    rows = batch_of_messages([(f"place {i}", payload) for i, payload in enumerate(payloads)], columns)
+    messages = [(f"place {i}", payload) for i, payload in enumerate(payloads)]
+    rows = batch_of_messages("here", messages, NewColumns(columns, {}, ALL_NUMBERS))
     np.testing.assert_array_equal(rows.X, [[1, 2.5], [3, 4], [5, np.nan]])
     assert [(row.place, row.reason) for row in rows.bad] == [
         ("place 3", "an empty message"),

@@ -39,6 +39,7 @@ Each episode has a number, begin and end, a severity (look or alarm), the sensor
 )  # fmt: skip
 @click.option("--columns", multiple=True, help="Names or patterns of the sensors to watch, separated by commas.")
 @click.option("--time", help="The column of times; by default the first that holds times.")
+@click.option("--grow", is_flag=True, help="Learn sensors that appear later, from then on.")
 @click.option("--episodes", multiple=True, metavar="PLACE", help="Write episodes to a .csv or .jsonl file or a broker.")
 @click.option("--webhook", metavar="ADDRESS", help="Post episodes as JSON to this address, again until it takes them.")
 @click.option("--token", envvar="EVERLEARN_WEBHOOK_TOKEN", help="Token for the webhook [EVERLEARN_WEBHOOK_TOKEN].")

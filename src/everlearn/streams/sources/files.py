@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 from everlearn.errors import InputError
 from everlearn.streams.sources.arrow_files import TABLE_MAGIC, TableFile
 from everlearn.streams.sources.csv import CsvFormat
-from everlearn.streams.sources.jsonl import JsonFormat, parsed
+from everlearn.streams.sources.jsonl import JsonFormat, appeared, parsed
 from everlearn.streams.sources.parsing import Batch, Position, empty_batch
 from everlearn.streams.sources.schema import ALL_NUMBERS, Choice, Columns
 from everlearn.streams.sources.source import Source
@@ -38,11 +38,14 @@ class FileReplacedError(Exception):
 class TextFormat(Protocol):
     """How to read the lines of a file."""
 
-    columns: Columns
     kinds: dict[str, str]
     newline: bytes
     start: int
     line: int
+
+    @property
+    def columns(self) -> Columns:
+        """What is read and what is left out."""
 
     def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Batch, int]:
         """Rows of a block of whole lines, and how many of its bytes they took."""
@@ -114,31 +117,46 @@ class FileSource(Source):
         """Batches of one file, and of those that take its place while it is followed."""
         while True:
             self._current = self._open(path)
-            if notes := self._schema_notes(path):
-                yield empty_batch(self.columns, notes=notes)
+            notes, grown = self._schema_notes(path)
+            if grown:
+                self._grow([*self.columns.names, *grown])
+                self._current.close()
+                self._current = self._open(path)
+            if notes:
+                yield empty_batch(self.columns, notes=notes, grown=grown)
             try:
                 for batch in self._current.batches(position):
+                    if batch.grown:
+                        self._grow(self._current.columns.names)
                     yield batch._replace(position={"file": path, **(batch.position or {})})
                 return
             except FileReplacedError as replaced:
                 position = None
                 yield empty_batch(self.columns, notes=[str(replaced)])
             finally:
+                self._known |= set(self._current.kinds)
                 self._done += self._current.size()
                 self._current.close()
             self._wait_for_rows(path)
 
-    def _schema_notes(self, path: str) -> list[str]:
-        """What to say of columns that have disappeared, come back or appeared since the file before."""
+    def _grow(self, names: list[str]) -> None:
+        """Read these columns from now on."""
+        self.columns = self.columns._replace(names=names)
+        self._choice = self._choice._replace(columns=names)
+
+    def _schema_notes(self, path: str) -> tuple[list[str], list[str]]:
+        """What to say of columns that have disappeared, come back or appeared since the file before; those to read."""
         there = self._current.kinds
         absent = {name for name in self.columns.names if name not in there}
-        fresh = [name for name, kind in there.items() if name not in self._known and kind == "numbers"]
+        known = self._known.union(self.columns.names)
+        fresh = [name for name, kind in there.items() if name not in known and kind == "numbers"]
+        grown = [name for name in fresh if self._choice.grows(name)]
         notes = [f"{path} has no column {name!r}: its values are gaps." for name in sorted(absent - self._absent)]
         notes += [f"{path} has the column {name!r} again." for name in sorted(self._absent - absent)]
-        notes += [f"{path} has a column {name!r} that was not there before; it is left out." for name in fresh]
+        notes += [appeared(path, name, grows=name in grown) for name in fresh]
         self._absent = absent
         self._known |= set(there)
-        return notes
+        return notes, grown
 
     def _wait_for_rows(self, path: str) -> None:
         """Wait until a file that was replaced is there, with a header and a row."""
@@ -362,7 +380,12 @@ class TextFile:
         self._print = head[:_PRINT_BYTES]
         self._tail = b""
         self._at_end = False
-        self.columns, self.kinds = self.format.columns, self.format.kinds
+        self.kinds = self.format.kinds
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are read; more when some appear in a file of JSON lines and are asked for."""
+        return self.format.columns
 
     def _head(self) -> bytes:
         """The first whole lines: some hundred thousand bytes, or what there is; two lines at least."""

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from everlearn.errors import InputError
 from everlearn.streams.sources.parsing import Batch, Record, batch_of
-from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, Columns, check_width, choose, kind_of
+from everlearn.streams.sources.schema import (
+    ALL_NUMBERS,
+    LOOK_ROWS,
+    MOST_COLUMNS,
+    Choice,
+    Columns,
+    check_width,
+    choose,
+    kind_of,
+)
 
 _DEEPEST = 8
+MOST_GROWN = 100  # columns that may appear: names that are never the same twice are no sensors
 LONGEST_MESSAGE = 1 << 24  # as the longest line of a file: no row of numbers is longer
 
 
@@ -55,6 +65,57 @@ def record_of(place: str, values: dict[str, Any] | str, columns: Columns, text: 
     return Record(place, [values.get(name) for name in columns.read], text)
 
 
+class NewColumns:
+    """Columns of numbers that appear in later records: said once, and read from then on if asked for.
+
+    Parameters
+    ----------
+    columns : Columns
+        The columns that are read.
+    kinds : dict
+        What each known column holds; new ones are added in place.
+    choice : Choice
+        Which columns are asked for.
+    """
+
+    def __init__(self, columns: Columns, kinds: dict[str, str], choice: Choice) -> None:
+        self.columns = columns
+        self._kinds, self._choice, self._n_grown = kinds, choice, 0
+        # Where nobody has looked at the first records, what they hold beside the chosen columns did not appear later.
+        self._unseen = not kinds
+        self._known = {**kinds, **dict.fromkeys(columns.read)}
+
+    def look(self, place: str, records: Sequence[dict[str, Any] | str]) -> dict[str, Any]:
+        """Take the next records; returns `notes` and `grown` of their batch."""
+        known = self._known
+        fresh: dict[str, list[Any]] = {}
+        for record in records:
+            # Nearly always all names are known: comparing the views of the keys costs little.
+            if isinstance(record, dict) and not record.keys() <= known.keys():
+                for name in record.keys() - known.keys():
+                    fresh.setdefault(name, []).append(record[name])
+        notes, grown = [], []
+        for name in sorted(fresh):
+            if len(known) >= MOST_COLUMNS:
+                break
+            known[name] = self._kinds[name] = kind_of(name, fresh[name])
+            if known[name] == "numbers":
+                grows = self._n_grown < MOST_GROWN and self._choice.grows(name)
+                notes += [appeared(place, name, grows=grows)] * (grows or not self._unseen)
+                grown += [name] * grows
+                self._n_grown += grows
+        self._unseen = False
+        if grown:
+            self.columns = self.columns._replace(names=[*self.columns.names, *grown])
+        return {"notes": notes, "grown": grown}
+
+
+def appeared(place: str, name: str, *, grows: bool) -> str:
+    """What to say of a column that appeared."""
+    what = "it is learned from now on" if grows else "it is left out"
+    return f"{place} has a column {name!r} that was not there before; {what}."
+
+
 class JsonFormat:
     """How to read one file of JSON lines, found from its beginning.
 
@@ -77,22 +138,34 @@ class JsonFormat:
         records = [record for record in map(parsed, lines) if isinstance(record, dict)]
         if not records:
             raise InputError(f"{place} has no line that is JSON." if lines else f"{place} is empty.")
-        self.columns, self.kinds = columns_of(place, records, choice)
+        columns, self.kinds = columns_of(place, records, choice)
+        self._new = NewColumns(columns, self.kinds, choice)
+
+    @property
+    def columns(self) -> Columns:
+        """What is read and what is left out."""
+        return self._new.columns
 
     def parse(self, block: bytes, line: int, *, final: bool) -> tuple[Batch, int]:
         """Rows of a block of whole lines, and the number of its bytes."""
+        lines = [(i, text, parsed(text)) for i, text in enumerate(block.split(b"\n"), 1) if text.strip()]
+        news = self._new.look(self.place, [values for _, _, values in lines])
         records = [
-            record_of(f"{self.place}:{line + i}", parsed(text), self.columns, text[:200].decode(errors="replace"))
-            for i, text in enumerate(block.split(b"\n"), 1)
-            if text.strip()
+            record_of(f"{self.place}:{line + i}", values, self.columns, text[:200].decode(errors="replace"))
+            for i, text, values in lines
         ]
-        return batch_of(records, self.columns), len(block)
+        return batch_of(records, self.columns)._replace(**news), len(block)
 
 
-def batch_of_messages(messages: Iterable[tuple[str, Any]], columns: Columns) -> Batch:
+def batch_of_messages(place: str, messages: Sequence[tuple[str, Any]], new: NewColumns) -> Batch:
     """Rows out of the messages of a broker: place and payload, see `payload_values`."""
-    records = (record_of(place, payload_values(payload), columns, _shown(payload)) for place, payload in messages)
-    return batch_of(records, columns)
+    found = [payload_values(payload) for _, payload in messages]
+    news = new.look(place, found)
+    records = (
+        record_of(where, values, new.columns, _shown(payload))
+        for (where, payload), values in zip(messages, found, strict=True)
+    )
+    return batch_of(records, new.columns)._replace(**news)
 
 
 def payload_values(payload: Any) -> dict[str, Any] | str:

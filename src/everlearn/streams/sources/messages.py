@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from everlearn.errors import InputError
-from everlearn.streams.sources.jsonl import batch_of_messages, columns_of, payload_values
+from everlearn.streams.sources.jsonl import NewColumns, batch_of_messages, columns_of, payload_values
 from everlearn.streams.sources.parsing import Batch, Position
 from everlearn.streams.sources.schema import ALL_NUMBERS, LOOK_ROWS, Choice, Columns
 from everlearn.streams.sources.source import Source
@@ -75,16 +75,25 @@ class MessageSource(Source):
         self.place = str(where)
         self.live = not stop_at_end
         self._connect()
-        if choice.is_plain:
-            self.columns = Columns(list(choice.columns or ()), {})
+        kinds: dict[str, str] = {}
+        if choice.known:
+            columns = Columns(list(choice.columns or ()), {}, time=choice.time, time_format=choice.time_format)
+        elif choice.is_plain:
+            columns = Columns(list(choice.columns or ()), {})
         else:
-            self.columns, _ = columns_of(self.place, self._first_records(), choice)
+            columns, kinds = columns_of(self.place, self._first_records(), choice)
+        self._new = NewColumns(columns, kinds, choice)
+
+    @property
+    def columns(self) -> Columns:  # type: ignore[override]
+        """The columns that are read; more when some appear and are asked for."""
+        return self._new.columns
 
     def batches(self, position: Position | None = None) -> Iterator[Batch]:
         """Batches from a position on."""
         for messages, behind in self.messages(position):
             if messages:
-                yield batch_of_messages(messages, self.columns)._replace(position=behind)
+                yield batch_of_messages(self.place, messages, self._new)._replace(position=behind)
 
     def _connect(self) -> None:
         raise NotImplementedError

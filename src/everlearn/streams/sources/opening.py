@@ -9,7 +9,7 @@ from typing import Any
 from everlearn.errors import InputError
 from everlearn.streams.sources.files import FileSource
 from everlearn.streams.sources.messages import address
-from everlearn.streams.sources.schema import Choice
+from everlearn.streams.sources.schema import Choice, Columns
 from everlearn.streams.sources.source import Source
 
 _BROKERS = {
@@ -29,6 +29,9 @@ def open_source(
     follow: bool = False,
     stop_at_end: bool = False,
     session: str = "",
+    grow: bool = False,
+    known: Columns | None = None,
+    times: bool = False,
 ) -> Source:
     r"""Open files or a broker as a source of rows.
 
@@ -49,7 +52,13 @@ def open_source(
         Whether to stop when all messages of a broker have been read.
     session : str
         Name under which an MQTT broker keeps messages while the program is away; empty for none.
-
+    grow : bool, default=False
+        Whether columns of numbers that appear later are read, too, behind the others.
+    known : Columns, optional
+        The columns that an earlier run found, which takes the place of looking at the first rows: those that a file
+        does not have are gaps.
+    times : bool, default=False
+        Whether times are looked for even where columns are named, which needs the first message of a broker.
 
     Returns
     -------
@@ -72,7 +81,11 @@ def open_source(
     array([[900. ,  21.5],
            [  nan,  22. ]])
     """
-    choice = Choice(columns, target, time)
+    choice = Choice(columns, target, time, grow=tuple(columns or "*") if grow else (), look=times)
+    if known is not None:
+        choice = choice._replace(
+            columns=known.names, time=known.time or time, known=True, time_format=known.time_format
+        )
     paths = [where] if isinstance(where, str) else list(where)
     brokers = [path for path in paths if "://" in path]
     if not brokers:

@@ -31,6 +31,8 @@ class Batch(NamedTuple):
     """Seconds since 1970 (n,), NaN where unknown; None for a source without times."""
     notes: Sequence[str] = ()
     """What happened to the source meanwhile, for the person who watches."""
+    grown: Sequence[str] = ()
+    """Columns that appeared: from this batch on they are behind the others."""
 
     def part(self, start: int, stop: int) -> Batch:
         """The rows from `start` to before `stop`, with everything else."""

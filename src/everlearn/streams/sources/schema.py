@@ -37,12 +37,24 @@ class Choice(NamedTuple):
     known: bool = False
     """Whether the columns were found in an earlier file: one that is not there is then one of gaps, and cells that are
     no numbers are bad rows, however many."""
+    time_format: TimeFormat | None = None
+    """How an earlier run found the times to be written, for columns that are `known`."""
+    grow: Sequence[str] = ()
+    """Names or patterns of the columns of numbers that are read, too, when they appear later."""
+
+    look: bool = False
+    """Whether rows have to be seen in any case, to find their times."""
+
+    def grows(self, name: str) -> bool:
+        """Whether a column that appears is read from then on."""
+        return name in self.grow or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.grow)
 
     @property
     def is_plain(self) -> bool:
         """Whether names of columns are all there is, so that no row has to be seen to choose."""
         patterns = any(mark in name for name in self.columns or () for mark in "*?[")
-        return self.columns is not None and self.target is None and self.time is None and not patterns
+        named = self.columns is not None and self.target is None and self.time is None
+        return named and not patterns and not self.look
 
 
 ALL_NUMBERS = Choice()
@@ -96,7 +108,7 @@ def choose(
     Columns
         The choice.
     """
-    columns, target, time, known = choice
+    columns, target, time, known = choice[:4]
     for name, role in ((target, "for the target"), (time, "for --time")):
         if name and name not in kinds:
             raise InputError(f"{place} has no column {name!r} {role}. It has: {_listed(kinds)}.")

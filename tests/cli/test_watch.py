@@ -1,0 +1,280 @@
+"""everlearn watch and everlearn mark, as a maintenance engineer uses them: files, folders, restarts, marks, words."""
+
+import contextlib
+import csv
+import datetime
+import json
+import shlex
+import threading
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from brokers_for_tests import MockKafka, redis_server
+from everlearn import cli
+from everlearn.streams.sources.opening import open_source
+from everlearn.streams.store.store import Store
+from everlearn.watch.session import stored_episodes, stored_traces, watched_columns
+
+SENSORS = ("load [kW]", "heat [°C]", "flow [m3/h]", "oil [mm]")
+START = datetime.datetime(2026, 11, 5, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Run the program in a folder; a traceback is never an answer."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return command
+
+
+def command(*arguments, status=0):
+    result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def machine(n, seed=0):
+    """A machine whose heat rises and whose flow falls with its load."""
+    rng = np.random.default_rng(seed)
+    load = 50 + 5 * np.sin(np.arange(n) / 40) + rng.normal(0, 1, n)
+    parts = load / 2 + rng.normal(0, 0.5, n), 80 - load + rng.normal(0, 0.5, n), 30 + load / 4 + rng.normal(0, 0.2, n)
+    return np.column_stack([load, *parts])
+
+
+def moments(n, first=0):
+    return [(START + datetime.timedelta(seconds=first + i)).isoformat() for i in range(n)]
+
+
+def write(path, X, *, columns=(0, 1, 2), first=0):
+    """Rows of the machine as CSV, one a second from `first` on."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["time", *(SENSORS[j] for j in columns)])
+        writer.writerows([when, *row] for when, row in zip(moments(len(X), first), X[:, columns].tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def hot(tmp_path_factory):
+    """A run over 1,200 rows in which the heat is too high for a minute, with its state file."""
+    folder = tmp_path_factory.mktemp("watch")
+    X = machine(1200)
+    X[900:960, 1] += 12.0
+    write(folder / "day 1.csv", X)
+    state = folder / "run 1.db"
+    output = command("watch", folder / "day 1.csv", "--healthy-until", "2026-11-05T00:10", "--state", state)
+    return folder, output
+
+
+def test_what_happened_is_on_the_screen(hot):
+    _, output = hot
+    assert "with times from time" in " ".join(output.split())
+    line = next(line for line in output.splitlines() if line.lstrip().startswith("1 "))
+    assert "00:15" in line
+    assert "heat [°C]" in line
+    assert "expected" in line
+    assert "1,200 rows: 1 episodes" in output
+
+
+def test_suggestions_can_be_pasted(hot):
+    _, output = hot
+    suggestion = next(line.strip() for line in output.splitlines() if "everlearn mark" in line)
+    words = shlex.split(suggestion.partition(" if that")[0])
+    assert words[0] == "everlearn"
+    assert "Episode 1 is marked as normal" in command(*words[1:])
+
+
+def test_marks(hot):
+    folder, _ = hot
+    state = folder / "run 1.db"
+    assert "is marked as fault: since 00:15" in command("mark", 1, "--fault", "--state", state)
+    with Store(state) as store:
+        assert stored_episodes(store, "model")[0].mark == "fault"
+    assert "Say what the episode was" in command("mark", 1, "--state", state, status=2)
+    assert "holds no episode 7" in command("mark", 7, "--seen", "--state", state, status=1)
+    assert "holds no episode 1 of 'pump'" in command("mark", 1, "--seen", "--state", state, "--name", "pump", status=1)
+    assert "does not exist" in command("mark", 1, "--seen", "--state", folder / "other.db", status=2)
+
+
+def test_the_same_command_goes_on(hot, tmp_path):
+    folder, _ = hot
+    (tmp_path / "run.db").write_bytes((folder / "run 1.db").read_bytes())
+    output = command("watch", folder / "day 1.csv", "--state", tmp_path / "run.db")
+    assert "1,200 rows were seen" in " ".join(output.split())
+    output = command("watch", folder / "day 1.csv", "--state", tmp_path / "run.db", "--columns", "load*", status=1)
+    assert "watches the columns load [kW], heat [°C], flow [m3/h]" in " ".join(output.split())
+
+
+# -- columns that appear and disappear -------------------------------------------------------------
+
+
+def test_a_run_does_not_end_for_columns_that_come_and_go(run, tmp_path):
+    X = machine(900)
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "logs" / "1.csv", X[:700])
+    write(tmp_path / "logs" / "2.csv", X[700:850], columns=(0, 1, 3), first=700)
+    write(tmp_path / "logs" / "3.csv", X[850:], first=850)
+    output = run("watch", "logs", "--state", "run.db")
+    assert "2.csv has no column 'flow [m3/h]': its values are gaps." in output
+    assert "2.csv has a column 'oil [mm]' that was not there before; it is left out." in output
+    assert "3.csv has the column 'flow [m3/h]' again." in output
+    assert "900 rows" in output
+    with Store("run.db") as store:
+        (episode,) = stored_episodes(store, "model")
+        assert (episode.kind, episode.blamed, episode.first_row) == ("gone", ["flow [m3/h]"], 700)
+        said = [event.details["reason"] for event in store.latest_events("model", kinds=["source changed"])]
+    assert len(said) == 3
+
+
+def test_with_grow_a_sensor_that_appears_is_learned_and_watched(run, tmp_path):
+    X = machine(1800)
+    X[1700:1760, 3] += 6.0
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "logs" / "1.csv", X[:700])
+    write(tmp_path / "logs" / "2.csv", X[700:1300], columns=(0, 1, 2, 3), first=700)
+    output = run("watch", "logs", "--state", "run.db", "--grow")
+    assert "2.csv has a column 'oil [mm]' that was not there before; it is learned from now on." in output
+    # The next file comes after a restart, in the middle of the time in which the sensor is learned.
+    write(tmp_path / "logs" / "3.csv", X[1300:], columns=(3, 2, 1, 0), first=1300)
+    output = run("watch", "logs", "--state", "run.db", "--grow")
+    assert "not there before" not in output
+    with Store("run.db") as store:
+        assert watched_columns(store, "model")[0] == list(SENSORS)
+        (episode,) = stored_episodes(store, "model")
+        points = stored_traces(store, "model")
+    assert (episode.kind, episode.blamed[0]) == ("unusual", "oil [mm]")
+    assert abs(episode.first_row - 1700) <= 3
+    assert np.isnan(points[10].mean[3])
+    assert points[-1].mean[3] > 40
+
+
+def test_only_what_was_asked_for_grows(run, tmp_path):
+    X = machine(60)
+    write(tmp_path / "1.csv", X[:30])
+    write(tmp_path / "2.csv", X[30:], columns=(0, 1, 3), first=30)
+    output = run("watch", "1.csv", "2.csv", "--grow", "--columns", "load*,heat*", "--state", "run.db")
+    assert "'oil [mm]' that was not there before; it is left out" in output
+    with Store("run.db") as store:
+        assert watched_columns(store, "model")[0] == list(SENSORS[:2])
+
+
+# -- live streams ----------------------------------------------------------------------------------
+
+
+def test_a_live_stream_that_falls_silent_is_an_episode(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("everlearn.watch.watcher.LEAST_SILENCE", 0.3)
+    X = machine(40)
+    path = tmp_path / "live.csv"
+    write(path, X)
+    # One row in 20 ms: ten times that is silence.
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    stamps = [(START + datetime.timedelta(milliseconds=20 * i)).isoformat() for i in range(60)]
+    lines[1:] = [f"{stamp},{line.partition(',')[2]}" for stamp, line in zip(stamps, lines[1:], strict=False)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+    def states():
+        with Store("run.db") as store:
+            return [episode.status for episode in stored_episodes(store, "model")]
+
+    def feed(stop):
+        """Add a row once the silence is noticed, and stop when that is noticed, too."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not states():
+            time.sleep(0.05)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{stamps[50]},{lines[-1].partition(',')[2]}")
+        while time.monotonic() < deadline and states()[:1] != ["over"]:
+            time.sleep(0.05)
+        stop.set()
+
+    @contextlib.contextmanager
+    def fed(stop):
+        feeder = threading.Thread(target=feed, args=(stop,))
+        feeder.start()
+        yield
+        feeder.join()
+
+    monkeypatch.setattr("everlearn.cli.watch_run.stop_on_signals", fed)
+    output = run("watch", "live.csv", "--follow", "--state", "run.db", "--false-alarms", "1/10000rows")
+    assert "no rows come" in output
+    with Store("run.db") as store:
+        episode = stored_episodes(store, "model")[0]  # a busy machine may pause once more
+    assert (episode.kind, episode.status) == ("no data", "over")
+    assert "no rows came" in episode.sentence
+
+
+@contextlib.contextmanager
+def filled_redis(folder):
+    redis = pytest.importorskip("redis", reason="redis is not installed")
+    with redis_server(folder) as port, redis.Redis(port=port) as client:
+
+        def put(records):
+            for record in records:
+                client.xadd("rows", {"data": json.dumps(record)})
+
+        yield f"redis://127.0.0.1:{port}", put
+
+
+@contextlib.contextmanager
+def filled_kafka(folder):
+    kafka = MockKafka()
+
+    def put(records):
+        for record in records:
+            kafka.producer.produce("rows", json.dumps(record), partition=0)  # one partition keeps the order
+        assert kafka.producer.flush(30) == 0
+
+    yield f"kafka://{kafka.address}", put
+
+
+@pytest.mark.parametrize("broker", [filled_redis, filled_kafka])
+def test_a_broker_is_watched_and_told(broker, tmp_path):
+    """Rows come from a broker and episodes go to it; a second run goes on behind the first, and a key appears."""
+    X = machine(800)
+    X[740:780, 1] += 12.0
+    rows = [
+        {"time": when, "load": a, "heat": b, "flow": c, **({"oil": 40.0 + i % 7} if i >= 700 else {})}
+        for i, (when, (a, b, c, _)) in enumerate(zip(moments(800), X.tolist(), strict=True))
+    ]
+    with broker(tmp_path) as (where, put):
+        options = ["--stop-at-end", "--state", tmp_path / "run.db", "--grow", "--episodes", f"{where}/alarms"]
+        put(rows[:700])
+        first = " ".join(command("watch", f"{where}/rows", *options).split())
+        put(rows[700:])
+        second = " ".join(command("watch", f"{where}/rows", *options).split())
+        with open_source(f"{where}/alarms", columns=["episode", "first_row"], stop_at_end=True) as source:
+            told = np.concatenate([batch.X for batch in source.batches()])
+    assert "Watching 3 sensors" in first
+    assert "with times from time" in first
+    assert "700 rows were seen" in second
+    assert "has a column 'oil' that was not there before; it is learned from now on" in second
+    np.testing.assert_array_equal(np.unique(told, axis=0), [[1, 740]])
+    with Store(tmp_path / "run.db") as store:
+        (episode,) = stored_episodes(store, "model")
+        assert watched_columns(store, "model")[0] == ["load", "heat", "flow", "oil"]
+    assert (episode.kind, episode.blamed[0], episode.begin) == ("unusual", "heat", START.timestamp() + 740)
+
+
+# -- wrong usage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--false-alarms", "often"], 1, "1/10000rows"),
+        (["--accept-after", "soon"], 1, "30min"),
+        (["--healthy-until", "noon"], 1, "2026-11-05T12:00"),
+        (["--healthy", "a.csv", "--healthy-until", "2026-11-05"], 2, "not both"),
+        (["--token", "x"], 2, "--webhook"),
+        (["--webhook", "ftp://x"], 1, "https://"),
+        (["--time", "when"], 1, "no column 'when'"),
+        (["--columns", "torque"], 1, "no column 'torque'"),
+        (["--report", "no/folder/r.html"], 1, "no folder"),
+    ],
+)
+def test_wrong_options_are_explained(run, tmp_path, arguments, status, message):
+    write(tmp_path / "a.csv", machine(30))
+    assert message in " ".join(run("watch", "a.csv", *arguments, status=status).split())
