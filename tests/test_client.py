@@ -152,7 +152,7 @@ def flaky():
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    plan.url = f"http://127.0.0.1:{server.server_port}/root"
+    plan.url = f"http://127.0.0.1:{server.server_port}/prefix"
     yield plan
     server.shutdown()
     server.server_close()
@@ -168,7 +168,7 @@ def test_rows_are_sent_again_with_the_same_key(flaky):
     assert Client(flaky.url).learn("m", [[1.0]]) == 1
     assert len(flaky.asked) == 4
     assert len({(path, key) for _, path, key, _ in flaky.asked}) == 1
-    assert flaky.asked[0][1] == "/root/models/m/learn"
+    assert flaky.asked[0][1] == "/prefix/models/m/learn"
 
 
 def test_what_is_refused_is_not_sent_again(flaky):

@@ -85,7 +85,7 @@ def fixed_structure(model):
     look = model._look()
     components = with_room(look.model.components, int(look.model.components.size[0]))
     own = components._replace(**{name: getattr(components, name).copy() for name in ("size", "total", "rows")})
-    return look.model._replace(components=own), look.frame, model._settings()
+    return look.model._replace(components=own), look.frame, model._core_.answering(model._state_).settings
 
 
 def learned_before(model, X, weight=1.0):

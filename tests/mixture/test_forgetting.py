@@ -80,7 +80,7 @@ def test_outliers_are_no_evidence_for_a_change():
     X = rng.normal(size=(2000, 2))
     X[rng.random(2000) < 0.02] *= 30.0
     model = IncrementalGaussianMixture(forgetting="adaptive").partial_fit(X)
-    assert adaptive.answering(model._bank_) == len(adaptive.CAPS) - 1
+    assert adaptive.answering(model._state_) == len(adaptive.CAPS) - 1
 
 
 @pytest.mark.parametrize("forgetting", [0.98, "adaptive"])

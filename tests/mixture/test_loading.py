@@ -58,7 +58,7 @@ def test_file_holds_no_unused_room(n, limit):
 )
 def test_damaged_states_are_refused(change, message):
     model = IncrementalGaussianMixture().partial_fit(groups(1100))
-    settings = model._constants_[0]
+    settings = model._core_.settings
     assert loading.check(model._state_, 2, 2800, settings) is None
     with pytest.raises(ModelFileError, match=message):
         loading.check(change(model._state_), 2, 2800, settings)

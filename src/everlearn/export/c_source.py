@@ -55,7 +55,8 @@ def to_c(model: Any) -> str:
             f"The model has {model.n_features_in_} columns; a C file is made for at most {MAX_COLUMNS}, since its "
             "matrices lie on the stack."
         )
-    look, settings = model._look(), model._settings()
+    look = model._look()
+    settings = model._core_.answering(model._state_).settings
     numbers = _sizes(look, settings) | _components(look) | _shared(look, settings) | _broad(look) | _law(look)
     body = files("everlearn.export").joinpath("mixture.c").read_text(encoding="utf-8")
     lines = [_comment(model, look), *(_definition(name, value) for name, value in numbers.items())]

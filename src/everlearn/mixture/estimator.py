@@ -20,24 +20,21 @@ from everlearn.base.privacy import MIN_ROWS
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
-from everlearn.linalg.column_scan import subtract_observed
 from everlearn.low_rank.ask import Look as LowRankLook
-from everlearn.low_rank.wide import Wide
-from everlearn.mixture import adaptive, anonymous, ask, columns, learn, loading
-from everlearn.mixture import merge as merging
+from everlearn.low_rank.core import LowRankCore
+from everlearn.mixture import ask, loading
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.answers import FullAnswers
-from everlearn.mixture.ask import Asked, Look
+from everlearn.mixture.ask import Look
+from everlearn.mixture.core import AdaptiveCore, Donor, FullCore
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.forgetting import fading_of
-from everlearn.mixture.keep.world import frame_of_spread
-from everlearn.mixture.learn import Progress
-from everlearn.mixture.state import Array, Info, Settings, State
+from everlearn.mixture.state import Array, Info, Settings
 from everlearn.monitoring import event_log
 from everlearn.monitoring.page_hinkley import PageHinkley, check
 from everlearn.persistence.answers import Answers
-from everlearn.persistence.schema import expect_fields, require
+from everlearn.persistence.schema import require
 
 if TYPE_CHECKING:
     from everlearn.figmn.estimator import FIGMN
@@ -158,7 +155,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_progress_", "_asked_", "_constants_", "_members_", "_wide_")
+    _transient: ClassVar[tuple[str, ...]] = ("_core_", "_alarm_", "_detector_")
     _merges_by_name: ClassVar[bool] = True
     _merge_free: ClassVar[dict[str, str]] = MixtureAnswers._merge_free | {
         **dict.fromkeys(
@@ -329,82 +326,47 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             )
         self._monitor_ = event_log.init()
         self._rows_ = 0
-        self._bank_: Bank | None = None
-        self._state_: Any  # of everlearn.mixture or everlearn.low_rank
         self._prepare(D)
-        if self._wide_ is not None:
-            self._state_ = self._wide_.init(D, None if isinstance(self.scale, str) else self._given_scale(D))
-            return
-        frame = None if isinstance(self.scale, str) else frame_of_spread(np.zeros(D), self._given_scale(D))
-        self._state_ = learn.init(D, self._reservoir_rows(D), self._constants_[0], frame)
-        if self.forgetting == "adaptive":
-            self._bank_ = adaptive.init(self._state_, self._members_[0])
-            self._answer_from_bank()
+        self._state_: Any = self._core_.init(D, None if isinstance(self.scale, str) else self._given_scale(D))
 
     def _prepare(self, D: int) -> None:
         """Constants and caches: what is not saved."""
-        self._wide_: Wide | None = None
-        self._constants_: tuple[Any, Array, Any]
+        self._alarm_ = event_log.alarm_thresholds(self.novelty_level, D)
+        self._detector_ = event_log.detector_settings(check(self.change_detector or PageHinkley(), "change_detector"))
+        self._core_: Any = self._make_core(D)
+
+    def _make_core(self, D: int) -> FullCore | LowRankCore:
+        """What learns and answers: the one place that looks at the parameters for it."""
+        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
+        is_adaptive = self.forgetting == "adaptive"
         if self._shape_of_covariances(D) == "low_rank":
-            self._prepare_wide(D)
-            return
-        warmup = schedule.warmup_rows(D, self._reservoir_rows(D))
+            if is_adaptive:
+                raise InputError(
+                    "forgetting='adaptive' was given, but a mixture with covariance_type='low_rank' forgets by a "
+                    "fixed factor; give for instance forgetting=0.999, for a memory of a thousand rows."
+                )
+            return LowRankCore.of(D, self, seed)
+        reservoir = schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
+        warmup = schedule.warmup_rows(D, reservoir)
         most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // D**2))
         settings = Settings(
             thresholds=chdtri(np.maximum(np.arange(D + 1.0), 1.0), CREATION_LEVEL),
             growth=GROWTH,
-            seed=int(self.random_state) if isinstance(self.random_state, Integral) else 0,
+            seed=seed,
             fixed=int(self.n_components or 0),
             most=most if self.max_components == "auto" else int(self.max_components),
             warmup=warmup,
             diagonal=self.covariance_type == "diag",
-            fading=fading_of(1.0 if self.forgetting in (None, "adaptive") else float(self.forgetting), warmup),
-            parts=0 if self._reservoir_rows(D) else PARTS,
+            fading=fading_of(1.0 if self.forgetting is None or is_adaptive else float(self.forgetting), warmup),
+            parts=0 if reservoir else PARTS,
         )
-        detector = check(self.change_detector or PageHinkley(), "change_detector")
-        alarm = event_log.alarm_thresholds(self.novelty_level, D)
-        self._constants_ = settings, alarm, event_log.detector_settings(detector)
-        self._progress_, self._asked_ = Progress(), Asked()
-        members = adaptive.settings_of_members(settings, D) if self.forgetting == "adaptive" else []
-        self._members_ = members, [Progress() for _ in members]
+        return AdaptiveCore(settings, reservoir, D) if is_adaptive else FullCore(settings, reservoir)
 
     def _shape_of_covariances(self, D: int) -> str:
         """The shape that "auto" stands for. Low-rank components that find no direction are diagonal ones."""
         if self.covariance_type != "auto":
             return self.covariance_type
         return "low_rank" if D >= WIDE_COLUMNS and self.forgetting != "adaptive" else "full"
-
-    def _prepare_wide(self, D: int) -> None:
-        """Constants and caches of a low-rank mixture."""
-        if self.forgetting == "adaptive":
-            raise InputError(
-                "forgetting='adaptive' was given, but a mixture with covariance_type='low_rank' forgets by a fixed "
-                "factor; give for instance forgetting=0.999, for a memory of a thousand rows."
-            )
-        fixed, most = int(self.n_components or 0), self.max_components
-        self._wide_ = Wide.of(
-            D, rank=self.rank, reservoir=self.reservoir, most=most, fixed=fixed, forgetting=self.forgetting,
-            seed=int(self.random_state) if isinstance(self.random_state, Integral) else 0,
-        )  # fmt: skip
-        detector = check(self.change_detector or PageHinkley(), "change_detector")
-        alarm = event_log.alarm_thresholds(self.novelty_level, D)
-        self._constants_ = None, alarm, event_log.detector_settings(detector)
-        self._progress_, self._asked_, self._members_ = Progress(), Asked(), ([], [])
-
-    def _settings(self) -> Settings:
-        """The settings of the state: those of the member that answers, if there are several."""
-        return self._constants_[0] if self._bank_ is None else self._members_[0][adaptive.answering(self._bank_)]
-
-    def _answer_from_bank(self) -> None:
-        """Let the best member of the bank answer."""
-        assert self._bank_ is not None
-        best = adaptive.answering(self._bank_)
-        if self._progress_ is not self._members_[1][best]:
-            self._progress_, self._asked_.look = self._members_[1][best], None
-        self._state_ = self._bank_.members[best]
-
-    def _reservoir_rows(self, D: int) -> int:
-        return schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
 
     def _given_scale(self, D: int) -> Array:
         scale = np.asarray(self.scale, dtype=np.float64)
@@ -429,14 +391,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         return out
 
     def _takes_long(self, n_rows: int) -> bool:
-        if n_rows >= UNDO_ROWS:
-            return True
-        if self._wide_ is not None:
-            return self._wide_.searches_within(self._state_, n_rows)
-        if self._bank_ is None:
-            return learn.adopts_within(self._state_, n_rows, self._constants_[0], self._progress_)
-        members = zip(self._bank_.members, *self._members_, strict=True)
-        return any(learn.adopts_within(state, n_rows, one, own) for state, one, own in members)
+        return n_rows >= UNDO_ROWS or self._core_.searches_within(self._state_, n_rows)
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
         """Learn rows of positive weight; those without any value are counted and teach nothing."""
@@ -444,62 +399,36 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         first_is_gap = math.isnan(X[0, 0]) if len(X) == 1 else np.isnan(X[:, 0]).any()
         observed = np.flatnonzero(~np.isnan(X).all(axis=1)) if first_is_gap else None
         if observed is None or len(observed) == len(X):
-            info = self._learn_observed(X, weights)
+            self._state_, info = self._core_.learn(self._state_, X, weights)
         else:
             info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
             if len(observed):
-                some = self._learn_observed(np.ascontiguousarray(X[observed]), weights[observed])
+                rows = np.ascontiguousarray(X[observed])
+                self._state_, some = self._core_.learn(self._state_, rows, weights[observed])
                 info.log_density[observed], info.distance[observed] = some.log_density, some.distance
-        self._watch(X, info)
-        self._rows_ += len(X)
-        return info.log_density
-
-    def _learn_observed(self, X: Array, weights: Array) -> Info:
-        if self._wide_ is not None:
-            self._state_, watched = self._wide_.learn(self._state_, X, weights, self.novelty_level)
-            return Info(*watched)
-        settings = self._constants_[0]
-        if self._bank_ is None:
-            self._state_, info = learn.learn(self._state_, X, weights, settings, self._progress_)
-        else:
-            self._bank_, info = adaptive.learn_rows(self._bank_, X, weights, *self._members_)
-            self._answer_from_bank()
-            settings = self._settings()
-        ask.follow(self._asked_, X, weights, settings, self._state_)
-        return info
-
-    def _watch(self, X: Array, info: Info) -> None:
-        _, alarm, detector = self._constants_
-        frame = self._state_.frame
-        log_scale = np.zeros(X.shape[1]) if frame is None else frame.log_scale
-        subtract_observed(X, log_scale, True, info.log_density)  # now in the units of the data
         self._monitor_ = event_log.watch(
             self._monitor_, X, info.log_density, info.distance,
-            first_row=self._rows_, alarm=alarm, detector=detector,
+            first_row=self._rows_, alarm=self._alarm_, detector=self._detector_,
         )  # fmt: skip
+        self._rows_ += len(X)
+        return info.log_density
 
     # -- densities --------------------------------------------------------------------------------
 
     def _look(self) -> Look:
-        """What answers come from."""
-        self._check_started()
-        if self._wide_ is not None:
-            raise InputError(
-                "This is not available with covariance_type='low_rank', whose covariances are not stored as matrices."
-            )
-        self._check_rows_seen(learn.rows_seen(self._state_))
-        return ask.answering_state(self._state_, self._settings(), self._progress_, self._asked_)
-
-    def _check_rows_seen(self, n: int) -> None:
-        if n == 0:
-            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
+        """The mixture with matrices that answers come from."""
+        self._check_learned()
+        return self._core_.look(self._state_)
 
     def _answering(self) -> FullAnswers | LowRankLook:
-        """What questions are passed on to: the one place that knows which kind of state answers."""
-        if self._is_started() and self._wide_ is not None:
-            self._check_rows_seen(self._wide_.rows_seen(self._state_))
-            return self._wide_.answers(self._state_)
-        return FullAnswers(self._look())
+        """What questions are passed on to."""
+        self._check_learned()
+        return self._core_.answers(self._state_)  # type: ignore[no-any-return]
+
+    def _check_learned(self) -> None:
+        self._check_started()
+        if self._core_.rows_seen(self._state_) == 0:
+            raise InputError("The model has no component yet: every row so far was NaN in all columns.")
 
     def mixture_between_searches(self) -> mixtures.Mixture | None:
         """Components as the rows have left them, the broad Gaussian last; no search precedes the answer.
@@ -512,10 +441,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             Weights, means and covariances in the units of the data; None before the first search is adopted.
         """
         self._check_started()
-        if self._wide_ is not None:
-            return None
-        look = ask.components_as_they_are(self._state_, self._settings(), self._progress_)
-        return None if look is None else ask.whole_mixture(look)
+        return self._core_.between_searches(self._state_)
 
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row; of its observed part where it has gaps.
@@ -691,11 +617,10 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         return self._answering().condition(rows, columns)
 
     def _conditional_mean(self, rows: Array, columns: Indices) -> Array:
-        if self._wide_ is None:
-            return super()._conditional_mean(rows, columns)
         answers = self._answering()
-        assert isinstance(answers, LowRankLook)
-        return answers.expected_columns(rows, columns)
+        if isinstance(answers, LowRankLook):
+            return answers.expected_columns(rows, columns)
+        return super()._conditional_mean(rows, columns)
 
     def _expected_gaps(self, rows: Array) -> tuple[Array, Array]:
         return self._answering().impute(rows)
@@ -765,33 +690,19 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
     def effective_samples_(self) -> float:
         """Weight of the rows that the model remembers."""
         self._check_started()
-        state, pending = self._state_, self._state_.pending
-        if self._wide_ is not None:
-            return self._wide_.effective_samples(self._state_)
-        known = 0.0 if state.model is None else state.model.components.total[0]
-        return float(known + pending.weights[: pending.size].sum())
+        return self._core_.effective_samples(self._state_)
 
     @property
     def keeps_rows_(self) -> bool:
         """Whether the model, and with it its file, holds rows of the stream."""
         self._check_started()
-        if self._wide_ is not None:
-            return self._wide_.keeps_rows(self._state_)
-        return len(self._state_.reservoir.rows) > 0 or self._state_.pending.size > 0
+        return self._core_.keeps_rows(self._state_)
 
     def _rows_inside(self) -> int:
-        if self._wide_ is not None:
-            return self._wide_.rows_inside(self._state_)
-        return int(self._state_.reservoir.size[0]) + self._state_.pending.size
+        return self._core_.rows_inside(self._state_)
 
     def _rows_of_components(self) -> Array:
-        if self._wide_ is not None:
-            return self._wide_.rows_of_components(self._state_)
-        model = learn.working_model(self._state_, self._settings(), self._progress_)
-        if model is None:
-            return np.empty(0)
-        components = model.components
-        return np.asarray((components.counts + components.fresh)[: components.size[0]])
+        return self._core_.rows_of_components(self._state_)
 
     def anonymised(self, min_rows: int = MIN_ROWS) -> Self:
         """Return a copy without rows of the stream, whose components stand for `min_rows` rows or more each.
@@ -814,80 +725,36 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         """
         check_min_rows(min_rows)
         self._check_started()
-        if self._wide_ is not None:
-            return self._anonymised_wide(int(min_rows))
-        part = merging.settled(merging.Part(*self._without_bank(), 1.0), self._constants_[0])
-        state = merging.without_pending(part, self._constants_[0])
-        assert state.model is not None
-        if state.model.components.total[0] < min_rows:
-            raise InputError(
-                f"The model has learned {self._rows_} rows; a copy with components of {min_rows} rows or more needs at "
-                "least as many."
-            )
-        new = self._unfitted()
-        new.reservoir = 0
-        for name in ("n_features_in_", "feature_names_in_", "_origin_", "_last_row_"):
-            if hasattr(self, name):
-                setattr(new, name, getattr(self, name))
-        new._start(np.empty((0, self.n_features_in_)), whole=False)
-        new._state_ = anonymous.aggregated(state, new._constants_[0], int(min_rows))
-        if new._bank_ is not None:
-            new._bank_ = adaptive.init(new._state_, new._members_[0])
-            new._answer_from_bank()
-        new._rows_ = self._rows_
-        new._monitor_.totals[:] = self._monitor_.totals
-        return new
-
-    def _anonymised_wide(self, min_rows: int) -> Self:
         if self.effective_samples_ < min_rows:
             raise InputError(
                 f"The model has learned {self._rows_} rows; a copy with components of {min_rows} rows or more needs at "
                 "least as many."
             )
-        assert self._wide_ is not None
-        new = self._fresh_wide(keeps_rows=False)
-        new._state_ = new._wide_.aggregated(self._state_, self._wide_.settings, min_rows)
+        new = self._successor(keeps_rows=False, fields=("_origin_", "_last_row_"))
+        new._state_ = new._core_.aggregated(self._core_.part(self._state_, 1.0), self._core_, int(min_rows))
         new._rows_ = self._rows_
         new._monitor_.totals[:] = self._monitor_.totals
         return new
 
-    def _fresh_wide(self, *, keeps_rows: bool) -> Any:
-        """A low-rank mixture of the same columns that has learned nothing."""
-        new: Any = self._unfitted()
+    def _successor(self, *, keeps_rows: bool, fields: tuple[str, ...] = ()) -> Self:
+        """A model with the same parameters and columns that has learned nothing."""
+        new = self._unfitted()
         if not keeps_rows:
             new.reservoir = 0
-        for name in ("n_features_in_", "feature_names_in_", "_origin_", "_last_row_"):
+        for name in ("n_features_in_", "feature_names_in_", *fields):
             if hasattr(self, name):
                 setattr(new, name, getattr(self, name))
         new._start(np.empty((0, self.n_features_in_)), whole=False)
         return new
 
     def _column_moments(self) -> tuple[Array, Array] | None:
-        if self._wide_ is not None:
-            return self._wide_.column_moments(self._state_)
-        state = self._state_
-        model = learn.working_model(state, self._settings(), self._progress_)
-        if model is None or state.frame is None:
-            rows = state.pending.rows[: state.pending.size]
-            if not len(rows) or np.isnan(rows).all(axis=0).any():
-                return None
-            return np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
-        c, K = model.components, int(model.components.size[0])
-        weights, means = c.mass[:K] / c.mass[:K].sum(), c.means[:K]
-        variances = c.scatter[:K].diagonal(axis1=1, axis2=2) / np.maximum(c.counts[:K], 1.0)[:, None]
-        mean = weights @ means
-        std = np.sqrt(weights @ (variances + (means - mean) ** 2))
-        return mean / state.frame.inverse + state.frame.centre, std / state.frame.inverse
+        return self._core_.column_moments(self._state_)
 
     # -- copies and files -----------------------------------------------------------------------------
 
     def _snapshot(self) -> dict[str, Any]:
         """Attributes to go back to; a search that was under way would begin again."""
-        if self._wide_ is not None:
-            return super()._snapshot() | {"_wide_": self._wide_.fresh()}
-        members = self._members_[0], [Progress() for _ in self._members_[0]]
-        progress = Progress() if self._bank_ is None else members[1][adaptive.answering(self._bank_)]
-        return super()._snapshot() | {"_progress_": progress, "_asked_": Asked(), "_members_": members}
+        return super()._snapshot() | {"_core_": self._core_.fresh()}
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
@@ -901,117 +768,49 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
             raise InputError(f"n_components must be an integer from 1 on; got {n_components!r}.")
         models = [self, *others]
-        if self._wide_ is not None:
-            return self._merge_wide(models, weights, search=method == "auto", most=n_components)
-        merging.check_units([model._state_ for model in models], self._names())
         trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
         shares = trust * (len(models) / math.fsum(trust))
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
-        parts = [merging.Part(*model._without_bank(), float(share)) for model, share in pairs]
-        whole = self._unfitted()
         # A model that was to keep no rows must not lose that by a merge: the search then works on draws.
-        if any(not model._reservoir_rows(self.n_features_in_) for model in models):
-            whole.reservoir = 0
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(whole, name, getattr(self, name))
-        whole._start(np.empty((0, self.n_features_in_)), whole=False)
-        settings = whole._constants_[0]
-        if n_components is not None:
-            settings = settings._replace(most=min(settings.most, int(n_components)), fixed=0)
-        reduce = n_components is not None
-        room = whole._reservoir_rows(self.n_features_in_)
-        state = merging.merge(parts, settings, room, search=method == "auto" or reduce, reduce=reduce)
-        # From here on the model's own limit holds, not that of the reduction.
-        whole._state_ = merging.with_room(state, whole._constants_[0]) if reduce else state
-        if whole._bank_ is not None:
-            whole._bank_ = adaptive.init(whole._state_, whole._members_[0])
-            whole._answer_from_bank()
+        whole = self._successor(keeps_rows=all(model._core_.reservoir for model in models))
+        parts = [model._core_.part(model._state_, float(share)) for model, share in pairs]
+        most = None if n_components is None else int(n_components)
+        whole._state_ = whole._core_.merge(parts, self._names(), search=method == "auto", most=most)
         whole._rows_ = sum(model._rows_ for model in models)
         whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
         return whole
+
+    def _content(self) -> tuple[int, bytes]:
+        """What models are ordered by before they are merged."""
+        return self._rows_, self._core_.content(self._state_)
 
     def _over_columns(self, names: list[Any], donors: list[Self]) -> Self:
         own = list(self.feature_names_in_)
         if names == own and not donors:
             return self
-        if self._wide_ is not None:
-            raise MergeError("Models with covariance_type='low_rank' are merged only if they have the same columns.")
         if np.ndim(self.scale):
             raise MergeError("Models with a scale= for each column are merged only if they have the same columns.")
+        known = [Donor(list(d.feature_names_in_), d._core_, d._state_, d._rows_) for d in donors]
+        state = self._core_.over_columns(self._state_, own, names, known)
         new = self._unfitted()
-        settings = self._constants_[0]
-        part = merging.Part(*self._without_bank(), 1.0)
-        # Rows of a warm-up are learned after those of others: the search would not see the columns that others lack.
-        part = merging.settled(part, settings) if donors else part
-        state = part.state if part.state.model is None else merging.without_pending(part, settings)
-        for name in names:
-            if name not in own:
-                donor, gap = _donor_of(name, own, donors)
-                known = merging.settled(merging.Part(*donor._without_bank(), 1.0), donor._constants_[0])
-                state = columns.with_gap(state, merging.without_pending(known, donor._constants_[0]), gap, settings)
-                own.append(name)
-        order = np.array([own.index(name) for name in names])
         new.n_features_in_, new.feature_names_in_ = len(names), np.array(names, dtype=object)
         new._start(np.empty((0, len(names))), whole=False)
-        new._state_ = columns.reordered(state, order, settings)
-        if new._bank_ is not None:
-            new._bank_ = adaptive.init(new._state_, new._members_[0])
-            new._answer_from_bank()
+        new._state_ = new._core_.adopted(state)
         new._rows_, new._monitor_ = self._rows_, event_log.copied(self._monitor_)
         return new
-
-    def _merge_wide(self, models: list[Self], weights: ArrayLike | None, *, search: bool, most: int | None) -> Self:
-        """Low-rank mixtures as one. The order in which models are given makes no difference."""
-        trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
-        shares = trust * (len(models) / math.fsum(trust))
-        pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
-        whole = self._fresh_wide(keeps_rows=all(model._wide_.settings.reservoir for model in models))  # type: ignore[union-attr]
-        states = [(model._state_, float(share)) for model, share in pairs]
-        whole._state_ = whole._wide_.merge(states, search=search, most=None if most is None else int(most))
-        whole._rows_ = sum(model._rows_ for model in models)
-        whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
-        return whole
-
-    def _without_bank(self) -> tuple[State, Progress]:
-        """The state and its progress; that of a bank's best member as one that forgets nothing from here on."""
-        if self._bank_ is None or self._state_.model is None:
-            return self._state_, self._progress_
-        settings = self._settings()
-        state = adaptive.taken_in(self._state_, settings, self._progress_)
-        return adaptive.with_fading(state, settings.fading, self._constants_[0].fading), Progress()
-
-    def _content(self) -> tuple[int, bytes]:
-        """What models are ordered by before they are merged."""
-        model, pending = self._state_.model, self._state_.pending
-        if self._wide_ is not None:
-            return self._rows_, (pending.rows[: pending.size] if model is None else model.components.mean).tobytes()
-        content = pending.rows[: pending.size] if model is None else model.components.means[: model.components.size[0]]
-        return self._rows_, content.tobytes()
 
     def _check_loaded(self) -> None:
         D = self.n_features_in_
         self._prepare(D)
         loading.check_monitor(self._monitor_)
         require(type(self._rows_) is int and self._rows_ >= 0, "it does not know how many rows it has learned")
-        if self._wide_ is not None:
-            require(self._bank_ is None, "it has memories that it was not to have")
-            self._wide_.check_loaded(self._state_, D)
-            return
-        require((self._bank_ is None) == (self.forgetting != "adaptive"), "it has memories that it was not to have")
-        if self._bank_ is None:
-            loading.check(self._state_, D, self._reservoir_rows(D), self._constants_[0])
-            return
-        members = self._members_[0]
-        expect_fields(self._bank_, Bank, {"J": len(members)}, log_weights="J", rows=int)
-        states = self._bank_.members
-        require(type(states) is list and len(states) == len(members), "it has another number of memories")
-        for state, settings in zip(states, members, strict=True):
-            loading.check(state, D, self._reservoir_rows(D), settings)
-        self._answer_from_bank()
+        # Files have a place of its own for a bank of memories.
+        bank = self.__dict__.pop("_bank_", None)
+        self._state_ = self._state_ if bank is None else bank
+        self._core_.check_loaded(self._state_, D)
 
     def _answers(self) -> Answers | None:
-        if self._wide_ is not None or learn.rows_seen(self._state_) == 0:
+        if self.covariance_type_ == "low_rank" or self._core_.rows_seen(self._state_) == 0:
             return None
         look = self._look()
         (weights, means, covariances), scale = ask.scaled_mixture(look)
@@ -1023,21 +822,7 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     def _to_save(self) -> dict[str, Any]:
         attributes = super()._to_save()
-        if attributes.get("_bank_") is not None:
-            del attributes["_state_"]
+        if "_state_" in attributes:
+            bank = attributes.pop("_state_") if isinstance(self._state_, Bank) else None
+            attributes["_bank_"] = bank
         return attributes
-
-
-def _donor_of(
-    name: Any, own: list[Any], donors: list[IncrementalGaussianMixture]
-) -> tuple[IncrementalGaussianMixture, columns.Gap]:
-    """The model that tells most about a column: it has the column, and most others in common with `own`."""
-    names = {id(donor): list(donor.feature_names_in_) for donor in donors}
-    donor = max(
-        (donor for donor in donors if name in names[id(donor)]),
-        key=lambda donor: (len(set(own) & set(names[id(donor)])), donor.n_samples_seen_),
-    )
-    theirs = names[id(donor)]
-    shared = [(own.index(column), theirs.index(column)) for column in own if column in theirs]
-    mine, other = np.array(shared, dtype=np.intp).reshape(-1, 2).T
-    return donor, columns.Gap(mine, other, theirs.index(name))

@@ -43,7 +43,9 @@ def from_sklearn(cls: Any, mixture: Any, n_samples: Any, parameters: dict[str, A
     if hasattr(mixture, "feature_names_in_"):
         new.feature_names_in_ = mixture.feature_names_in_.copy()
     new._start(known.means, whole=False)
-    new._state_ = _state_of(known, float(n_samples), new._state_, new._constants_[0])
+    core: Any = new._core_
+    empty = core.answering(new._state_).state
+    new._state_ = core.adopted(_state_of(known, float(n_samples), empty, core.settings))
     new._rows_ = round(float(n_samples))
     return new
 

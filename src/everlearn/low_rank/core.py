@@ -1,14 +1,19 @@
-"""A low-rank mixture as the estimator holds it: settings and caches; the state is passed in and given back."""
+"""A low-rank mixture as the estimator holds it: settings and caches; the state is passed in and out.
+
+The face is that of `everlearn.mixture.core.FullCore`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from scipy.special import chdtri, ndtr
 
+from everlearn.errors import InputError, MergeError
+from everlearn.linalg.column_scan import subtract_observed
 from everlearn.low_rank import ask, learn, loading
 from everlearn.low_rank import merge as merging
 from everlearn.low_rank.ask import Asked, Look
@@ -33,16 +38,19 @@ NEVER = 2**60
 
 
 @dataclass
-class Wide:
+class LowRankCore:
     """Settings of a low-rank mixture, and what can be worked out again from its state."""
 
     settings: Settings
+    level: float  # p-value below which a row is a novelty
     progress: Progress = field(default_factory=Progress)
     asked: Asked = field(default_factory=Asked)
 
     @classmethod
-    def of(cls, D: int, *, rank: Any, reservoir: Any, most: Any, fixed: int, forgetting: Any, seed: int) -> Self:
-        """Settings from the parameters of the estimator."""
+    def of(cls, D: int, parameters: Any, seed: int) -> Self:
+        """The core for an estimator with these parameters."""
+        reservoir, most, forgetting = parameters.reservoir, parameters.max_components, parameters.forgetting
+        rank, fixed = parameters.rank, int(parameters.n_components or 0)
         Q = min(RANK, max(1, D // COLUMNS_A_DIRECTION)) if rank == "auto" else int(rank)
         if reservoir == "auto":
             M = int(np.clip(RESERVOIR_NUMBERS // D, MIN_RESERVOIR, MAX_RESERVOIR))
@@ -56,17 +64,27 @@ class Wide:
             most = min(MAX_COMPONENTS, max(1, MAX_NUMBERS // (D * (2 * Q + 3))))
         quota = max(Q, FEWEST_WAITING) if M else 1  # without rows kept, each is folded in at once
         room = max(Q, FEWEST_IN_ROOM) if M else 0
-        return cls(Settings(Q, quota, warmup, M, room, fixed, int(most), fading, interval, seed))
+        settings = Settings(Q, quota, warmup, M, room, fixed, int(most), fading, interval, seed)
+        return cls(settings, float(parameters.novelty_level))
 
-    def fresh(self) -> Wide:
+    def fresh(self) -> LowRankCore:
         """The same settings without caches."""
-        return Wide(self.settings)
+        return LowRankCore(self.settings, self.level)
 
     def init(self, D: int, scale: Array | None) -> State:
         """A state that has seen nothing."""
         return learn.init(D, self.settings, None if scale is None else learn.frame_of_spread(np.zeros(D), scale))
 
-    def learn(self, state: State, X: Array, weights: Array, level: float) -> tuple[State, Watched]:
+    def adopted(self, state: State) -> State:
+        """The state as it is: there is one kind only."""
+        return state
+
+    @property
+    def reservoir(self) -> int:
+        """Rows of the stream that are kept."""
+        return self.settings.reservoir
+
+    def learn(self, state: State, X: Array, weights: Array) -> tuple[State, Watched]:
         """Learn rows. The z of the info becomes a squared distance whose chi-square tail is the row's p-value.
 
         Only rows with a p-value below `level` are worth that; the others have the distance 0.
@@ -75,8 +93,10 @@ class Wide:
         ask.follow(self.asked, X, weights, self.settings, state)
         p = np.maximum(ndtr(-info.z), 1e-300)
         distance = np.where(np.isnan(p), np.nan, 0.0)
-        for i in np.flatnonzero(p < level):
+        for i in np.flatnonzero(p < self.level):
             distance[i] = chdtri(np.count_nonzero(~np.isnan(X[i])), p[i])
+        if state.frame is not None:
+            subtract_observed(X, state.frame.log_scale, True, info.log_density)  # now in the units of the data
         return state, Watched(info.log_density, distance)
 
     def searches_within(self, state: State, n_rows: int) -> bool:
@@ -88,6 +108,16 @@ class Wide:
     def answers(self, state: State) -> Look:
         """What questions are passed on to."""
         return ask.answering(state, self.settings, self.asked)
+
+    def look(self, state: State) -> NoReturn:
+        """Refuse what needs covariance matrices."""
+        raise InputError(
+            "This is not available with covariance_type='low_rank', whose covariances are not stored as matrices."
+        )
+
+    def between_searches(self, state: State) -> None:
+        """There is no mixture with matrices."""
+        return
 
     @staticmethod
     def rows_seen(state: State) -> int:
@@ -131,13 +161,28 @@ class Wide:
         variance = c.diagonal / np.maximum(c.n + c.borrowed, 1.0)[:, None] + (c.mean - mean) ** 2
         return mean / state.frame.inverse + state.frame.centre, np.sqrt(share @ variance) / state.frame.inverse
 
-    def aggregated(self, state: State, settings: Settings, min_rows: int) -> State:
-        """A state without rows, of which each component stands for `min_rows` rows or more; `settings` are its own."""
-        return merging.aggregated(state, settings, self.settings, min_rows)
+    @staticmethod
+    def content(state: State) -> bytes:
+        """What models of as many rows are ordered by before they are merged."""
+        pending = state.pending
+        rows = pending.rows[: pending.size] if state.model is None else state.model.components.mean
+        return rows.tobytes()
 
-    def merge(self, parts: Sequence[tuple[State, float]], *, search: bool, most: int | None) -> State:
+    def part(self, state: State, share: float) -> Part:
+        """The state as a part of a merge."""
+        return Part(state, share)
+
+    def merge(self, parts: Sequence[Part], names: Any, *, search: bool, most: int | None) -> State:
         """One state for the rows of all."""
-        return merging.merge([Part(*part) for part in parts], self.settings, search=search, most=most)
+        return merging.merge(parts, self.settings, search=search, most=most)
+
+    def aggregated(self, part: Part, source: LowRankCore, min_rows: int) -> State:
+        """A state without rows, of which each component stands for `min_rows` rows or more; `source` is the part's."""
+        return merging.aggregated(part.state, source.settings, self.settings, min_rows)
+
+    def over_columns(self, state: State, own: list[Any], names: list[Any], donors: Any) -> NoReturn:
+        """Refuse other columns."""
+        raise MergeError("Models with covariance_type='low_rank' are merged only if they have the same columns.")
 
     def check_loaded(self, state: Any, D: int) -> None:
         """Refuse a state from a file that does not fit."""
