@@ -17,6 +17,7 @@ from everlearn.low_rank.state import (
     Reservoir,
     Settings,
     State,
+    counted,
     empty_reservoir,
     joined,
     model_of,
@@ -73,7 +74,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool, most: in
         assert state.model is not None
         assert state.frame is not None
         own = flushed(state, settings)
-        stocks.append(_counted(_in_frame(own, state.frame, frame), share))
+        stocks.append(counted(_in_frame(own, state.frame, frame), share))
         ratio = float(np.mean((frame.inverse / state.frame.inverse) ** 2))
         noises.append((own.mass.sum() * share, state.prior_noise * ratio))
         calibrations.append(state.model.calibration)
@@ -126,14 +127,6 @@ def _in_frame(c: Components, old: Frame, new: Frame) -> Components:
         # Energies that were held out along other directions say nothing of these.
         out.held[j], out.expected[j], out.residual[j], out.held_rows[j] = 0.0, 0.0, 0.0, 0.0
     return out
-
-
-def _counted(c: Components, share: float) -> Components:
-    """Components each of whose rows counts `share` times."""
-    if share == 1.0:
-        return c
-    scaled = ("mass", "n", "borrowed", "scatter", "trace", "diagonal", "held", "expected", "residual", "held_rows")
-    return c._replace(**{name: getattr(c, name) * share for name in scaled})
 
 
 def reduced(c: Components, limit: int, prior_noise: float) -> Components:

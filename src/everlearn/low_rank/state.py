@@ -136,6 +136,14 @@ def joined(parts: list[Components]) -> Components:
     return Components._make(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
+def counted(c: Components, share: float) -> Components:
+    """Components each of whose rows counts `share` times."""
+    if share == 1.0:
+        return c
+    scaled = ("mass", "n", "borrowed", "scatter", "trace", "diagonal", "held", "expected", "residual", "held_rows")
+    return c._replace(**{name: getattr(c, name) * share for name in scaled})
+
+
 def squared_distances(Z: Array, readout: Readout, which: slice = slice(None)) -> Array:
     """Squared distances of rows without gaps to components, (n, K): two matrix products."""
     B, offset = readout.B[which], readout.offset[which]

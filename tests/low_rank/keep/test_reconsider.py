@@ -34,8 +34,11 @@ def test_components_of_the_same_rows_are_carried_over():
     labels = np.arange(80) // 40
     before = joined([component_of_rows(X[labels == k], np.full(40, 5.0), SETTINGS) for k in range(2)])
     found = joined([component_of_rows(X[labels == k], np.ones(40), SETTINGS) for k in range(2)])
-    np.testing.assert_array_equal(carried(before, labels, found, labels, SETTINGS).n, 200.0)
-    mixed = np.arange(80) % 2
-    np.testing.assert_array_equal(carried(before, mixed, found, labels, SETTINGS).n, 40.0)
-    one = carried(before, labels, component_of_rows(X, np.ones(80), SETTINGS), np.zeros(80, np.intp), SETTINGS)
+    same = carried(before, labels, found, labels, np.array([0.7, 0.3]))
+    np.testing.assert_array_equal(same.n, 200.0)
+    np.testing.assert_array_equal(same.mass, 200.0)
+    mixed = carried(before, np.arange(80) % 2, found, labels, np.array([0.7, 0.3]))
+    np.testing.assert_array_equal(mixed.n, 40.0)
+    np.testing.assert_allclose(mixed.mass, [280.0, 120.0])
+    one = carried(before, labels, component_of_rows(X, np.ones(80), SETTINGS), np.zeros(80, np.intp), np.ones(1))
     assert one.n[0] == 400.0

@@ -16,6 +16,7 @@ from everlearn.low_rank.state import (
     Reservoir,
     Settings,
     State,
+    counted,
     joined,
     model_of,
     no_components,
@@ -29,6 +30,8 @@ from everlearn.typing import Array
 FADED = 1e-3
 # Share of the sampled rows of a component and of a group that must be the same for the component to be carried over.
 SAME = 0.9
+# Times that the gaps of the sampled rows are filled, at most.
+COMPLETIONS = 4
 # Rows that the calibration counts for after a search has changed the components.
 RECALIBRATED = 50.0
 
@@ -71,35 +74,56 @@ def reconsider(state: State, settings: Settings) -> State:
     """The state with the structure that a search on its reservoir finds; nothing of `state` changes."""
     assert state.model is not None
     before = flushed(state, settings)
-    rows, weights, ratio = sampled(state.model.reservoir, settings)
-    if np.isnan(rows).any():
-        readout = readout_of(before, state.prior_noise)
-        rows = draw_gaps(rows, factor_mixture(before, readout), np.random.default_rng([settings.seed, state.n]))
-    own = np.argmax(log_joint(rows, before, state.prior_noise), axis=1)
-    found, labels = search(rows, weights, own, state.prior_noise, settings)
-    components = carried(before, own, found, labels, settings) if ratio > 1.0 + 1e-6 else found
-    total = float(before.mass.sum())
-    components.mass[:] = np.bincount(labels, weights, len(found.n)) / weights.sum() * total
+    sample, weights, ratio = sampled(state.model.reservoir, settings)
+    # What is fitted to faded rows is as sure as that of their effective number (Kish, 1965), not of their weight: half
+    # as many parameters overfit as it seems, and groups were split that a wrong noise did not fit.
+    sure = max(float(weights.sum() / (weights @ weights)), 1.0) if settings.fading < 1.0 else 1.0
+    gaps = bool(np.isnan(sample).any())
+    rng = np.random.default_rng([settings.seed, state.n])
+    found, own, labels = before, np.zeros(0, np.intp), np.zeros(0, np.intp)
+    # Gaps that were filled by few components hide that there are more: what is found fills them anew.
+    for step in range(COMPLETIONS if gaps else 1):
+        rows = draw_gaps(sample, factor_mixture(found, readout_of(found, state.prior_noise)), rng) if gaps else sample
+        start = np.argmax(log_joint(rows, found, state.prior_noise), axis=1)
+        own, K = (own if step else start), len(found.n)
+        found, labels = search(rows, sure * weights, start, state.prior_noise, settings)
+        if len(found.n) == K:
+            break
+    found = counted(found, 1.0 / sure)
+    groups = np.bincount(labels, weights, len(found.n))
+    # While all rows are at hand, a refit is as good; only one component for all of them has nothing to gain by it.
+    if ratio > 1.0 + 1e-6 or len(before.n) == len(found.n) == 1:
+        components = carried(before, own, found, labels, groups / groups.sum())
+    else:
+        components = found._replace(mass=groups / groups.sum() * before.mass.sum())
     model = model_of(components, settings, state.model.reservoir)
     calibration = state.model.calibration.copy()
     calibration[0] = min(calibration[0], RECALIBRATED)
     return state._replace(searched=state.n, model=model._replace(calibration=calibration))
 
 
-def carried(before: Components, own: Labels, found: Components, labels: Labels, settings: Settings) -> Components:
-    """The components found; of a group that is that of one or several earlier components, what all rows said."""
+def carried(before: Components, own: Labels, found: Components, labels: Labels, shares: Array) -> Components:
+    """The components found; of a group that is that of one or several earlier components, what all rows said.
+
+    So it is with mixture weights: earlier ones were counted over all rows, `shares` over those of the sample.
+    """
     K = len(before.n)
     table = np.zeros((K, len(found.n)))
     np.add.at(table, (own, labels), 1.0)
     inside = table >= SAME * np.maximum(table.sum(axis=1, keepdims=True), 1.0)
     inside &= table.sum(axis=1, keepdims=True) > 0.0
-    parts = []
+    parts, refitted = [], np.zeros(len(found.n), np.bool_)
     for k in range(len(found.n)):
         which = np.flatnonzero(inside[:, k])
         same = len(which) and table[which, k].sum() >= SAME * table[:, k].sum()
-        enough = same and before.n[which].sum() > found.n[k]
-        parts.append(merged(take(before, which)) if enough else take(found, np.array([k])))
-    return joined(parts)
+        refitted[k] = not (same and before.n[which].sum() >= found.n[k])
+        parts.append(take(found, np.array([k])) if refitted[k] else merged(take(before, which)))
+    out = joined(parts)
+    total = before.mass.sum()
+    rest = max(total - out.mass[~refitted].sum(), 0.0)
+    out.mass[refitted] = rest * shares[refitted] / max(shares[refitted].sum(), 1e-300)
+    out.mass[:] *= total / out.mass.sum()
+    return out
 
 
 def merged(parts: Components) -> Components:
