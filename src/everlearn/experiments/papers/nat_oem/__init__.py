@@ -1,6 +1,6 @@
 """NAT-oEM: a natural constraint for online EM of probabilistic PCA."""
 
-from everlearn.experiments.papers.nat_oem import convergence, table_1
+from everlearn.experiments.papers.nat_oem import convergence, table_1, titterington
 from everlearn.experiments.papers.nat_oem.protocol import PAPER
 
-__all__ = ["PAPER", "convergence", "table_1"]
+__all__ = ["PAPER", "convergence", "table_1", "titterington"]
