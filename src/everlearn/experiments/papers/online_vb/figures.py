@@ -9,16 +9,10 @@ from sklearn.decomposition import PCA
 
 from everlearn import VariationalPPCA
 from everlearn.experiments.papers.figures import Panel, Trace, figure, line, picture, points, runs
-from everlearn.experiments.papers.registry import Context, Paper
+from everlearn.experiments.papers.online_vb.paper import PAPER
+from everlearn.experiments.papers.registry import Context
 from everlearn.experiments.papers.results import Cell, Claim, Figure, Findings, Table, measured
 from everlearn.typing import Array
-
-PAPER = Paper(
-    "online-vb",
-    "Balancing plasticity and stability of on-line learning based on hierarchical Bayesian adaptation of forgetting "
-    "factors",
-    "Junichiro Hirayama, Junichiro Yoshimoto and Shin Ishii, Neurocomputing 2006",
-)
 
 T, PERIOD = 600, 200
 CHANGES = PERIOD, 2 * PERIOD
