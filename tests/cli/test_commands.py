@@ -331,6 +331,26 @@ def test_settings_reach_the_model(run):
     assert "novelty_level" in run("learn", "rows.csv", "--set", "novelty_level=7", status=2)
 
 
+def test_there_is_one_log_likelihood_of_a_run(run):
+    """The progress line, `show`, the report and Python say the same number."""
+    said = run("learn", "rows.csv", "--state", "one.db", "--report", "one.html", "--model-file", "one.evl")
+    mean = f"{everlearn.load('one.evl').prequential_score_:.2f}"
+    assert f"log-likelihood {mean}" in said
+    assert f"{mean} in the mean of the run" in run("show", "one.db")
+    with open("one.html", encoding="utf-8") as file:
+        assert f"<dt>log-likelihood</dt><dd>{mean}</dd>" in file.read()
+
+
+def test_the_level_of_novelties_is_that_of_the_model(run):
+    """--set novelty_level changes what the program calls novel, as it does in Python."""
+    for level in (1e-6, 0.2):
+        run("learn", "rows.csv", "--set", f"novelty_level={level}", "--novelties", "n.csv", "--model-file", "n.evl")
+        with open("n.csv", encoding="utf-8") as file:
+            told = len(file.readlines()) - 1
+        assert told == sum(event.kind == "novelty" for event in everlearn.load("n.evl").events_)
+        assert (told > 0) == (level == 0.2)
+
+
 def test_strict(run):
     with open("rows.csv", "a") as file:
         file.write("1,2\n")

@@ -50,6 +50,7 @@ def point(end_row, log_likelihood=-3.0, forgetting=NAN, memory=10.0, seconds=0.5
         n_rows=100,
         seconds=seconds,
         log_likelihood=log_likelihood,
+        n_scored=100,
         forgetting=forgetting,
         memory=memory,
     )

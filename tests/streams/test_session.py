@@ -170,8 +170,10 @@ def test_gaps_in_time_are_events_with_the_time_of_the_row_behind_them(store):
 @pytest.mark.parametrize(
     "memory",
     ["[1]", "7", '"x"', '{"a": 1}', '{"counts": [1, 2]}', '{"counts": ["a", 0, 0]}',
-     '{"counts": [1, 0, 0], "gaps": [1e400], "recent": [], "first_unreported": 0, "detector": [], "times": [null]}',
-     '{"counts": [-1, 0, 0], "gaps": [0, 0], "recent": [], "first_unreported": 0, "detector": [0], "times": []}'],
+     '{"counts": [1, 0, 0], "gaps": [1e400], "likelihood": [0, 0], "first_unreported": 0,'
+     ' "detector": [], "times": [null]}',
+     '{"counts": [-1, 0, 0], "gaps": [0, 0], "likelihood": [0, 0], "first_unreported": 0,'
+     ' "detector": [0], "times": []}'],
 )  # fmt: skip
 def test_edited_memories_are_refused_in_our_own_words(store, memory):
     session = Session(OnlinePPCA(1), store=store)

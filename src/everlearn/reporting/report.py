@@ -20,6 +20,7 @@ from everlearn.reporting.queries import column_names, is_fitted, mixture_of
 from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table
 from everlearn.streams.sources.times import TimeFormat
+from everlearn.streams.store.records import mean_log_likelihood
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_COLUMNS = 12
@@ -113,7 +114,7 @@ def _head(name: str, model: Any, history: Sequence[Any], totals: dict[str, int])
         "rows": f"{totals.get('rows', getattr(model, 'n_samples_seen_', 0)):,}",
         "columns": f"{getattr(model, 'n_features_in_', 0):,}",
         "components": f"{len(mixture_of(model).weights):,}" if is_fitted(model) else "0",
-        "log-likelihood": _last(history),
+        "log-likelihood": f"{mean:.2f}" if (mean := mean_log_likelihood(history)) == mean else "none yet",
         "novelties": f"{totals.get('novelty', 0) + totals.get('anomaly', 0):,}",
         "changes": f"{totals.get('change', 0):,}",
     }
@@ -123,11 +124,6 @@ def _head(name: str, model: Any, history: Sequence[Any], totals: dict[str, int])
         f'<h1>{html.escape(name)}</h1><p class="soft">{type(model).__name__}, '
         f'reported on {html.escape(written)} by everlearn {everlearn.__version__}</p><dl class="numbers">{items}</dl>'
     )
-
-
-def _last(history: Sequence[Any]) -> str:
-    known = [point.log_likelihood for point in history if np.isfinite(point.log_likelihood)]
-    return f"{known[-1]:.3f}" if known else "none yet"
 
 
 def _card(key: str, title: str, wide: bool) -> str:

@@ -27,6 +27,7 @@ from everlearn.reporting.queries import (
 from everlearn.service import schemas
 from everlearn.service.questions import Budget
 from everlearn.service.repository import TARGET_KINDS, ModelRepository, RowShape, target_kind
+from everlearn.streams.store.records import mean_log_likelihood
 from everlearn.typing import Array, CalibratedModel, ClassifyingModel
 
 # Numbers of the rows that are scored, or drawn, between two looks at the budget.
@@ -290,7 +291,7 @@ def summary(repository: ModelRepository, name: str) -> schemas.Summary:
         "updated": entry.updated,
         "takes_rows": position is None or "inbox" in position,
         "components": len(mixture.weights) if mixture is not None else None,
-        "log_likelihood": last and finite(last.log_likelihood),
+        "log_likelihood": finite(mean_log_likelihood(history)),
         "rows_per_second": last and finite(last.n_rows / last.seconds if last.seconds > 0 else None),
         "forgetting": last and finite(last.forgetting),
         "memory": last and finite(last.memory),

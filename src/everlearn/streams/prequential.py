@@ -22,7 +22,6 @@ SCORED_ROWS = 256
 # `events_` keeps the latest 1000 events, and a row causes a novelty and a change at most: from so many rows at a time
 # none is lost.
 WATCHED_ROWS = 500
-RECENT_ROWS = 1024
 
 
 class PrequentialResult(NamedTuple):
@@ -74,7 +73,7 @@ class PrequentialMonitor:
         self.model = model
         self.n_rows = self.n_novel = self.n_changes = 0
         self.n_gaps: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._recent: Array = np.empty(0)
+        self._log_likelihood, self._n_scored = 0.0, 0  # sum over the rows that had a log-density
         self._first_unreported = 0  # events of earlier rows were given out
         self._detector = page_hinkley.ChangeState()
 
@@ -100,15 +99,18 @@ class PrequentialMonitor:
 
     @property
     def mean_log_likelihood(self) -> float:
-        """Mean log-density of the latest rows before they were learned; NaN before there are any."""
-        return float(self._recent.mean()) if len(self._recent) else float("nan")
+        """Mean log-density of the rows of the run, each before it was learned; NaN before there are any.
+
+        Rows of the warm-up have none, and are not among them.
+        """
+        return self._log_likelihood / self._n_scored if self._n_scored else float("nan")
 
     def memory(self) -> dict[str, Any]:
         """What the monitor remembers, as JSON values."""
         return {
             "counts": [self.n_rows, self.n_novel, self.n_changes],
             "gaps": self.n_gaps.tolist(),
-            "recent": self._recent.tolist(),
+            "likelihood": [self._log_likelihood, self._n_scored],
             "first_unreported": self._first_unreported,
             "detector": list(self._detector),
         }
@@ -124,15 +126,16 @@ class PrequentialMonitor:
         try:
             n_rows, n_novel, n_changes = map(restored_count, memory["counts"])
             gaps = np.array([restored_count(n) for n in memory["gaps"]], dtype=np.int64)
-            recent = np.array(memory["recent"], dtype=np.float64).reshape(-1)[-RECENT_ROWS:]
+            total, n_scored = float(memory["likelihood"][0]), restored_count(memory["likelihood"][1])
             first_unreported = restored_count(memory["first_unreported"])
             detector = page_hinkley.ChangeState(*map(float, memory["detector"]))
-            if not np.isfinite(recent).all():
-                raise ValueError("a log-density is not finite")
-        except (TypeError, KeyError, ValueError, ArithmeticError) as error:
+            if not np.isfinite(total):
+                raise ValueError("the log-likelihood is not finite")
+        except (TypeError, LookupError, ValueError, ArithmeticError) as error:
             raise StateFileError(f"The counts of the run cannot be read ({error!r:.80})") from error
         self.n_rows, self.n_novel, self.n_changes = n_rows, n_novel, n_changes
-        self.n_gaps, self._recent, self._first_unreported, self._detector = gaps, recent, first_unreported, detector
+        self.n_gaps, self._first_unreported, self._detector = gaps, first_unreported, detector
+        self._log_likelihood, self._n_scored = total, n_scored
 
     def replace_model(self, model: Any) -> None:
         """Go on with another model, such as the merger of this one with a second."""
@@ -172,7 +175,7 @@ class PrequentialMonitor:
 
     def _counted(self, X: Array, result: PrequentialResult) -> PrequentialResult:
         known = result.log_density[~np.isnan(result.log_density)]
-        self._recent = np.concatenate([self._recent, known])[-RECENT_ROWS:]
+        self._log_likelihood, self._n_scored = self._log_likelihood + float(known.sum()), self._n_scored + len(known)
         self.n_rows += len(X)
         self.n_gaps = np.isnan(X).sum(axis=0) + (self.n_gaps if len(self.n_gaps) else 0)
         self.n_novel += sum(event.kind in ("novelty", "anomaly") for event in result.events)

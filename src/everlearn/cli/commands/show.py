@@ -15,6 +15,7 @@ from everlearn.cli.common import errors_explained, is_state_file, load_model, lo
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
 from everlearn.reporting.tables import Table, number
+from everlearn.streams.store.records import mean_log_likelihood
 
 if TYPE_CHECKING:
     from everlearn.streams.store.store import Store
@@ -122,7 +123,8 @@ def _show_run(store: Store, name: str, console: Console) -> None:
     Table(("what", "times"), totals, "The whole run").show(console)
     history = store.history(name)
     if curve := sparkline([interval.log_likelihood for interval in history]):
-        console.print(f"\nlog-likelihood {curve} {number(history[-1].log_likelihood)}", soft_wrap=True)
+        mean = f"{mean_log_likelihood(history):.2f}"
+        console.print(f"\nlog-likelihood {curve} {mean} in the mean of the run", soft_wrap=True)
     latest = store.latest_events(name, limit=10)
     when = _event_times(store, name, latest)
     events = [(t, f"{e.row:,}", e.kind, number(e.value)) for t, e in zip(when, latest, strict=True)]

@@ -68,6 +68,15 @@ class Interval(NamedTuple):
     """Seconds since 1970 of its last row by the stream's own times; NaN where it has none."""
 
 
+def mean_log_likelihood(history: Sequence[Interval]) -> float:
+    """Mean log-density of all rows of a history, each before it was learned; NaN where there is none."""
+    scored = [
+        interval for interval in history if interval.n_scored and interval.log_likelihood == interval.log_likelihood
+    ]
+    total = sum(interval.n_scored for interval in scored)
+    return sum(interval.n_scored * interval.log_likelihood for interval in scored) / total if total else NAN
+
+
 class BadRow(NamedTuple):
     """A row that could not be learned."""
 
