@@ -6,5 +6,8 @@ PAPER = Paper(
     "figmn",
     "Scalable and Incremental Learning of Gaussian Mixture Models",
     "Rafael Coimbra Pinto and Paulo Martins Engel, 2017",
-    order=("table1", "table2", "table3", "table4", "fig1", "clustering", "mnist", "table5"),
+    order=(
+        *("orders", "delta", "table1", "table2", "table3", "memory", "table4", "fig1", "two-step"),
+        *("clustering", "mnist", "table5"),
+    ),
 )

@@ -95,10 +95,11 @@ def folds(name: str, seed: int) -> list[Fold]:
     parts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        return [_fold(X, y, data.categorical, *split) for split in parts.split(X, y)]
+        return [split(X, y, data.categorical, *rows) for rows in parts.split(X, y)]
 
 
-def _fold(X: Array, y: Any, categorical: Any, train: Any, test: Any) -> Fold:
+def split(X: Array, y: Any, categorical: Any, train: Any, test: Any) -> Fold:
+    """Rows to learn and to test, gaps filled by what is to be learned."""
     fill = ColumnTransformer(
         [
             ("nominal", SimpleImputer(strategy="most_frequent"), np.flatnonzero(categorical)),

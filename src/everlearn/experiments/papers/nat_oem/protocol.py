@@ -19,7 +19,7 @@ PAPER = Paper(
     "nat-oem",
     "Naturally Constrained Online Expectation Maximization (and its poster)",
     "Daniela Pamplona and Antoine Manzanera, ICPR 2020",
-    order=("titterington", "table1", "fig1", "fig2", "fig3", "fig4", "rank"),
+    order=("titterington", "table1", "fig1", "fig2", "fig3", "fig4", "rank", "mixtures"),
 )
 
 D, Q, SIGMA = 16, 3, 0.5
