@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.priority_sample import offer_row
 from everlearn.typing import Array
 
 # Responsibilities below this teach no component; the others are scaled up to one.
@@ -211,34 +212,8 @@ def fill(x, z, L, c, readout, j, waiting):
             waiting.along[j, : c.used[j], : c.used[j]] += w / grow * (P @ P.T)
 
 
-@inner
-def uniform(seed, number):
-    """A uniform number in (0, 1) from a row's number (splitmix64)."""
-    z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return (np.float64(z >> np.uint64(11)) + 0.5) / 9007199254740992.0
-
-
 @kernel
 def offer_rows(rows, weights, reservoir, rate, seed):
     """Offer rows to the priority sample, in place; each row weighs exp(rate) times as much as the one before it."""
-    M = len(reservoir.keys)
     for t in range(len(rows)):
-        number = reservoir.offered[0]
-        reservoir.offered[0] += 1
-        log_weight = np.log(weights[t]) + rate * number
-        key = log_weight - np.log(uniform(seed, number))
-        slot = reservoir.size[0]
-        if slot == M:
-            slot = np.argmin(reservoir.keys)
-            if key <= reservoir.keys[slot]:
-                reservoir.level[0] = max(reservoir.level[0], key)
-                continue
-            reservoir.level[0] = max(reservoir.level[0], reservoir.keys[slot])
-        else:
-            reservoir.size[0] += 1
-        for d in range(rows.shape[1]):
-            reservoir.rows[slot, d] = rows[t, d]
-        reservoir.log_weights[slot], reservoir.keys[slot] = log_weight, key
+        offer_row(rows[t], weights[t], reservoir, rate, seed)

@@ -7,12 +7,13 @@ import numpy as np
 from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
 from everlearn.linalg.handle import Handle
+from everlearn.linalg.priority_sample import offer_row
+from everlearn.linalg.uniforms import normal_numbers
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.distances import LANES, distances_of_eight
 from everlearn.mixture.kernels.missing import fill_row
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Reservoir, Settings, Shape
 from everlearn.mixture.kernels.projection import SHARE, draw_gaps, learn_projection
-from everlearn.mixture.kernels.uniforms import normal_numbers, uniform
 
 # A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
@@ -219,7 +220,7 @@ def learn_rows(X, weights, handle, out):
             for i in range(X.shape[1]):
                 block.x[i] = block.X[i, lane]
             if len(reservoir.keys) > 0:
-                offer_row(block.x, w, reservoir, rule)
+                offer_row(block.x, w, reservoir, rule.fading.rate, rule.seed)
             if rule.fading.rate > 0.0:
                 fade_in_steps(c, rule.fading)
             gaps = observed < X.shape[1]
@@ -327,34 +328,6 @@ def background_of(Z, background):
     return out
 
 
-@inlined
-def offer_row(x, weight, reservoir, rule):
-    """Offer a row, in the coordinates of the frame, to the priority sample, in place.
-
-    Under forgetting a row weighs more than the one before it, instead of the old ones losing weight: priorities never
-    change, and the sample is biased exponentially.
-    """
-    room, size = reservoir.rows.shape[0], reservoir.size[0]
-    log_weight = np.log(weight) + rule.fading.rate * reservoir.offered[0]
-    key = log_weight - np.log(uniform(rule.seed, reservoir.offered[0]))
-    reservoir.offered[0] += 1
-    slot = size
-    if size < room:
-        reservoir.size[0] = size + 1
-    else:
-        # Most rows of a long stream end here: no kept priority is below the level.
-        if key <= reservoir.level[0]:
-            return
-        slot = np.argmin(reservoir.keys)
-        reservoir.level[0] = min(key, reservoir.keys[slot])
-        if key <= reservoir.keys[slot]:
-            return
-    for i in range(len(x)):
-        reservoir.rows[slot, i] = x[i]
-    reservoir.keys[slot] = key
-    reservoir.log_weights[slot] = log_weight
-
-
 @kernel
 def sample_rows(X, weights, frame, reservoir, rule):
     """Offer rows of the data to the priority sample, in place."""
@@ -362,4 +335,4 @@ def sample_rows(X, weights, frame, reservoir, rule):
     for t in range(X.shape[0]):
         for i in range(len(x)):
             x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
-        offer_row(x, weights[t], reservoir, rule)
+        offer_row(x, weights[t], reservoir, rule.fading.rate, rule.seed)

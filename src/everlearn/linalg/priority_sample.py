@@ -1,0 +1,34 @@
+"""Priority sampling (Duffield, Lund and Thorup, 2007) of a stream: weighted rows without replacement, in one pass."""
+
+import numpy as np
+
+from everlearn.linalg.compile import inlined
+from everlearn.linalg.uniforms import uniform
+
+
+@inlined
+def offer_row(x, weight, sample, rate, seed):
+    """Offer a row to the sample, in place.
+
+    Under forgetting a row weighs exp(rate) times as much as the one before it, instead of the old ones losing weight:
+    priorities never change, and the sample is biased exponentially.
+    """
+    room, size = sample.rows.shape[0], sample.size[0]
+    log_weight = np.log(weight) + rate * sample.offered[0]
+    key = log_weight - np.log(uniform(seed, sample.offered[0]))
+    sample.offered[0] += 1
+    slot = size
+    if size < room:
+        sample.size[0] = size + 1
+    else:
+        # Most rows of a long stream end here: no kept priority is below the level.
+        if key <= sample.level[0]:
+            return
+        slot = np.argmin(sample.keys)
+        sample.level[0] = min(key, sample.keys[slot])
+        if key <= sample.keys[slot]:
+            return
+    for i in range(len(x)):
+        sample.rows[slot, i] = x[i]
+    sample.keys[slot] = key
+    sample.log_weights[slot] = log_weight
