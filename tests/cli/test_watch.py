@@ -161,6 +161,31 @@ def test_only_what_was_asked_for_grows(run, tmp_path):
         assert watched_columns(store, "model")[0] == list(SENSORS[:2])
 
 
+# -- many devices ----------------------------------------------------------------------------------
+
+
+def test_one_watcher_a_device(run, tmp_path):
+    lines = [
+        f"{when},pump {k},{load},{heat + (12.0 if k == 2 and 640 <= i < 690 else 0.0)}"
+        for i, (when, (load, heat)) in enumerate(zip(moments(700), machine(700)[:, :2].tolist(), strict=True))
+        for k in (1, 2)
+    ]
+    (tmp_path / "fleet.csv").write_text("time,device,load,heat\n" + "\n".join(lines) + "\n")
+    fleet = ["watch", "fleet.csv", "--by", "device", "--state", "fleet.db"]
+    output = run(*fleet, "--episodes", "e.csv")
+    assert "1,400 rows of 2 devices: 1 episodes" in output
+    with open("e.csv", encoding="utf-8") as file:
+        assert {(row["device"], row["kind"]) for row in csv.DictReader(file)} == {("pump 2", "unusual")}
+    output = run(*fleet)
+    assert "2 devices are known" in output
+    assert "\n0 rows of 2 devices: 0 episodes" in output
+    assert "Episode 1 is marked as seen: pump 2: " in run(
+        "mark", 1, "--seen", "--state", "fleet.db", "--name", "pump 2"
+    )
+    assert "no column 'site'" in run("watch", "fleet.csv", "--by", "site", status=1)
+    assert "--report is for one machine" in run(*fleet, "--report", "r.html", status=2)
+
+
 # -- live streams ----------------------------------------------------------------------------------
 
 

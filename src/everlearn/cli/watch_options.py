@@ -26,6 +26,7 @@ class WatchOptions(NamedTuple):
     report: str | None
     state: str | None
     name: str
+    by: str | None
     follow: bool
     stop_at_end: bool
     strict: bool
@@ -43,5 +44,9 @@ class WatchOptions(NamedTuple):
             raise click.UsageError("Give --healthy or --healthy-until, and not both.")
         if self.token and not self.webhook:
             raise click.UsageError("--token is sent to a --webhook, and there is none.")
+        if self.by is not None and self.report is not None:
+            raise click.UsageError("--report is for one machine; --by watches one for each value of a column.")
+        if self.by is not None and self.name != "model":
+            raise click.UsageError("--name is for one machine; with --by each has the name of its device.")
         if not 0 < len(self.name) <= 200 or not self.name.isprintable():
             raise click.UsageError(f"--name {self.name[:40]!r}: give 1 to 200 printable characters.")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import shlex
+import tempfile
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -25,6 +28,7 @@ from everlearn.streams.sources.times import TimeFormat, find_format
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.store import Store
 from everlearn.watch.episodes import ALARM, Episode
+from everlearn.watch.groups import WatchGroups, known_group_columns
 from everlearn.watch.rates import parse_duration
 from everlearn.watch.session import WatchSession, known_columns, stored_episodes
 from everlearn.watch.sinks import Command, EpisodeOutputs, Messenger, Webhook
@@ -38,11 +42,15 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(errors_explained())
         _check_places(asked)
-        store = stack.enter_context(Store(asked.state)) if asked.state else MemoryStore()
+        store: Any = MemoryStore()
+        if asked.state or asked.by:
+            # Without --state the watchers of idle devices need a place all the same.
+            folder = asked.state or stack.enter_context(tempfile.TemporaryDirectory())
+            store = stack.enter_context(Store(asked.state or os.path.join(folder, "devices.db")))
         stop = threading.Event()
         source = stack.enter_context(_open_source(asked, store, stop, console))
         stack.enter_context(stop_on_signals(stop))
-        session = _session(asked, source, store, console)
+        session: Any = _session(asked, source, store, console)
         messengers = _messengers(asked, lambda message: console.print(f"[yellow]{escape(message)}[/]"))
         outputs = EpisodeOutputs(
             asked.episodes, source.columns.time_format, messengers, resumable=asked.state is not None,
@@ -60,14 +68,14 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
                     runner.commit()  # nothing else would write it while there are no rows
 
             # The runner asks a session for what both sorts have: rows in, commits, notes.
-            run: Any = session
             told: Any = outputs
             runner = Runner(
-                source, run, outputs=told, strict=asked.strict, patience=asked.patience, stop=stop,
+                source, session, outputs=told, strict=asked.strict, patience=asked.patience, stop=stop,
                 say=lambda message: console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True), watch=tell,
             )  # fmt: skip
             runner.run()
-        _finish(asked, session, source, console, stopped=stop.is_set())
+        finish = _finish if asked.by is None else _finish_groups
+        finish(asked, session, source, console, stopped=stop.is_set())
 
 
 def _check_places(asked: WatchOptions) -> None:
@@ -78,7 +86,8 @@ def _check_places(asked: WatchOptions) -> None:
 
 
 def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console: Console) -> Source:
-    columns, known = names_in(asked.columns), known_columns(store, asked.name)
+    columns = names_in(asked.columns)
+    known = known_columns(store, asked.name) if asked.by is None else known_group_columns(store, asked.by)
     if known and columns and not all(Choice(grow=columns).grows(name) for name in known.names):
         raise InputError(
             f"{asked.name!r} in {store.path} watches the columns {', '.join(known.names)[:300]}. Choose the same with "
@@ -86,7 +95,7 @@ def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console
         )
     return retry(
         lambda: open_source(
-            asked.places, columns=columns, time=asked.time, follow=asked.follow,
+            asked.places, columns=columns, target=asked.by, time=asked.time, follow=asked.follow,
             stop_at_end=asked.stop_at_end, session=mqtt_session(asked.state, asked.name), grow=asked.grow,
             known=known, times=True,
         ),
@@ -94,21 +103,30 @@ def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console
     )  # fmt: skip
 
 
-def _session(asked: WatchOptions, source: Source, store: Any, console: Console) -> WatchSession:
-    """The watcher with its state; a new one learns what is known to be healthy first."""
+def _session(asked: WatchOptions, source: Source, store: Any, console: Console) -> WatchSession | WatchGroups:
+    """The watcher, or those of all devices, with their state; new ones learn what is known to be healthy first."""
     columns = source.columns
     until = None
     if asked.healthy_until is not None:
         until = _moment(asked.healthy_until, columns.time_format)
-    watcher = Watcher(
-        columns.names, false_alarms=asked.false_alarms, accept_after=parse_duration(asked.accept_after),
-        time_format=columns.time_format, random_state=asked.seed,
-    )  # fmt: skip
+
+    def new_watcher(names: Sequence[str]) -> Watcher:
+        return Watcher(
+            names, false_alarms=asked.false_alarms, accept_after=parse_duration(asked.accept_after),
+            time_format=columns.time_format, random_state=asked.seed,
+        )  # fmt: skip
+
+    watcher = new_watcher(columns.names)
     if columns.time_format is None:
         watcher.false_alarms.per_row(None)  # says at once that such a rate needs times
-    session = WatchSession(watcher, store=store, name=asked.name, healthy_until=until, time_column=columns.time)
+    session: Any
+    if asked.by is None:
+        session = WatchSession(watcher, store=store, name=asked.name, healthy_until=until, time_column=columns.time)
+    else:
+        session = WatchGroups(new_watcher, store, columns, healthy_until=until)
     if session.resumed:
-        console.print(f"Going on in {escape(str(store.path))}: {watcher.n_rows:,} rows were seen.")
+        seen = f"{watcher.n_rows:,} rows were seen" if asked.by is None else f"{store.n_models():,} devices are known"
+        console.print(f"Going on in {escape(str(store.path))}: {seen}.")
         return session
     time = columns.time
     console.print(
@@ -122,12 +140,15 @@ def _session(asked: WatchOptions, source: Source, store: Any, console: Console) 
     return session
 
 
-def _learn_healthy(asked: WatchOptions, session: WatchSession, console: Console) -> None:
+def _learn_healthy(asked: WatchOptions, session: Any, console: Console) -> None:
     if asked.healthy:
-        with open_source(list(asked.healthy), columns=session.watcher.columns, time=asked.time) as healthy:
+        columns, n = session.columns if asked.by else session.watcher.columns, 0
+        with open_source(list(asked.healthy), columns=columns, target=asked.by, time=asked.time) as healthy:
             for batch in healthy.batches():
-                session.learn_healthy(batch.X, batch.times)
-        console.print(f"Learned {session.watcher.n_rows:,} healthy rows of {escape(healthy.place)}.")
+                n += len(batch.X)
+                rows = (batch.X, batch.y, batch.times) if asked.by else (batch.X, batch.times)
+                session.learn_healthy(*rows)
+        console.print(f"Learned {n:,} healthy rows of {escape(healthy.place)}.")
     elif asked.healthy_until is None:
         console.print("No rows are known to be healthy: what is usual is learned from the start, and faults held back.")
 
@@ -182,6 +203,23 @@ def _finish(asked: WatchOptions, session: WatchSession, source: Source, console:
                            time_format=watcher.time_format)  # fmt: skip
         console.print(f"The report is in [bold]{escape(asked.report)}[/].")
     _suggest(asked, episodes, console)
+
+
+def _finish_groups(
+    asked: WatchOptions, groups: WatchGroups, source: Source, console: Console, *, stopped: bool
+) -> None:
+    if stopped:
+        console.print(f"[yellow]Stopped after {groups.n_rows:,} rows.[/]")
+    n = groups.store.n_models()
+    if not n:
+        raise click.ClickException(f"{source.place} has no row with a value of {asked.by!r} that can be watched.")
+    if groups.n_bad:
+        console.print(f"[yellow]Rows left out: {groups.n_bad:,}.[/]")
+    told = f"{groups.n_episodes} episodes, {groups.n_alarms} of them alarms"
+    console.print(f"\n{groups.n_rows:,} rows of {n:,} devices: {told}.")
+    if asked.state is not None:
+        mark = f"everlearn mark EPISODE --normal --state {shlex.quote(asked.state)} --name DEVICE"
+        console.print(f"\nTo try next:\n  [bold]{escape(mark)}[/] if one was no fault", soft_wrap=True)
 
 
 def _suggest(asked: WatchOptions, episodes: list[Episode], console: Console) -> None:

@@ -50,6 +50,8 @@ class Episode(NamedTuple):
     sentence: str = ""
     mark: str = ""
     """What a person said about it: "normal", "fault", "seen", or nothing."""
+    device: str = ""
+    """The device that it belongs to, where several are watched."""
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +73,8 @@ class Episode(NamedTuple):
     def of(cls, record: Any) -> Self:
         """The episode of a record; raises StateFileError for anything else."""
         try:
-            fields: dict[str, Any] = {key: record[key] for key in cls._fields}
+            fields: dict[str, Any] = {key: record[key] for key in cls._fields if key != "device"}
+            fields["device"] = str(record.get("device", ""))
             for key in ("begin", "end", "p_value"):
                 fields[key] = math.nan if fields[key] is None else float(fields[key])
             for key in ("number", "first_row", "last_row", "n_alarms"):

@@ -54,6 +54,8 @@ class WatchSession:
         Rows before this time, in seconds since 1970, are known to be healthy.
     time_column : str, optional
         Name of the column of times, for a run that goes on.
+    device : str, optional
+        The device that is watched, where there are several.
 
     Attributes
     ----------
@@ -73,10 +75,11 @@ class WatchSession:
         name: str = "model",
         healthy_until: float | None = None,
         time_column: str | None = None,
+        device: str = "",
     ) -> None:
         self.watcher, self.name = watcher, name
         self.store = MemoryStore() if store is None else store
-        self.healthy_until, self.time_column = healthy_until, time_column
+        self.healthy_until, self.time_column, self.device = healthy_until, time_column, device
         entry = self.store.entry(name)
         self.resumed = entry is not None
         self.version = 0 if entry is None else entry.version
@@ -134,7 +137,9 @@ class WatchSession:
     def _news(self, episodes: list[Episode]) -> list[Episode]:
         """Episodes of which something is new to tell; all are kept for the store."""
         news = []
-        for episode in episodes:
+        for found in episodes:
+            device = self.device
+            episode = found._replace(device=device, sentence=f"{device}: {found.sentence}") if device else found
             self._episodes[episode.number] = episode
             state = (episode.status, episode.severity, episode.kind)
             if self._told.get(episode.number) != state:
@@ -189,14 +194,22 @@ class WatchSession:
 
     def commit(self, *, position: dict[str, Any] | None = None) -> None:
         """Write all that happened since the latest commit, or, if that fails, nothing."""
+        self.committed(self.store.commit(self.name, self.model, self.version, position=position, **self.step()))
+        self.position = position if position is not None else self.position
+
+    def step(self) -> dict[str, Any]:
+        """What happened since the latest commit, and what is remembered, as the store takes it."""
         episodes = [Event(e.first_row, EPISODE, e.p_value, e.record(), now(), e.begin) for e in self._episodes.values()]
         seconds = time.monotonic() - self._since
         intervals = [Interval(self.watcher.n_rows, self._n_rows, now(), seconds)] if self._n_rows else []
-        self.version = self.store.commit(
-            self.name, self.model, self.version, position=position, events=[*self._events, *episodes],
-            intervals=intervals, bad_rows=self._bad_rows, memory=self._memory(),
-        )  # fmt: skip
-        self.position = position if position is not None else self.position
+        return {
+            "events": [*self._events, *episodes], "intervals": intervals, "bad_rows": self._bad_rows,
+            "memory": self._memory(),
+        }  # fmt: skip
+
+    def committed(self, version: int) -> None:
+        """Take note that the step was written as this version."""
+        self.version = version
         self._clear()
 
     def _clear(self) -> None:

@@ -20,7 +20,8 @@ from everlearn.streams.writers import Value, open_writer
 from everlearn.watch.episodes import Episode
 
 FIELDS = (
-    "episode", "kind", "status", "severity", "begin", "end", "first_row", "last_row", "p_value", "sensors", "sentence"
+    "episode", "kind", "status", "severity", "begin", "end", "first_row", "last_row", "p_value", "sensors", "sentence",
+    "device",
 )  # fmt: skip
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 300.0
 _MOST_WAITING = 1000
@@ -32,7 +33,7 @@ def record_of(episode: Episode, time_format: TimeFormat | None) -> tuple[Value, 
     times = [None if time_format is None else time_format.show(moment) for moment in (episode.begin, episode.end)]
     return (
         episode.number, episode.kind, episode.status, episode.severity, *times, episode.first_row, episode.last_row,
-        episode.p_value, "; ".join(episode.blamed), episode.sentence,
+        episode.p_value, "; ".join(episode.blamed), episode.sentence, episode.device or None,
     )  # fmt: skip
 
 

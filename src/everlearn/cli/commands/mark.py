@@ -26,7 +26,7 @@ needs no attention any more. The watcher that runs on the same state file takes 
 @click.option(
     "--state", required=True, type=click.Path(exists=True, dir_okay=False), help="The state file of the watch."
 )
-@click.option("--name", default="model", show_default=True, help="The name in the state file.")
+@click.option("--name", default="model", show_default=True, help="The name in the state file, or the device.")
 def command(episode: int, verdict: str | None, state: str, name: str) -> None:
     """Say whether an episode was normal or a fault; EPISODE is its number."""
     if verdict is None:

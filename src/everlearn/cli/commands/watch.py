@@ -18,6 +18,7 @@ Examples:
   everlearn watch sensors.csv --follow --state run.db --episodes alarms.jsonl
   everlearn watch mqtt://broker/plant/pump --state run.db --webhook https://example.com/alarms
   everlearn watch sensors.csv --follow --state run.db --command 'notify-send Pump'
+  everlearn watch fleet.csv --by device --state fleet.db --episodes alarms.jsonl
   everlearn serve --state run.db
   everlearn mark 3 --normal --state run.db
 
@@ -47,6 +48,7 @@ Each episode has a number, begin and end, a severity (look or alarm), the sensor
 @click.option("--report", type=click.Path(dir_okay=False), help="Write a report of one page (HTML) at the end.")
 @click.option("--state", type=click.Path(dir_okay=False), help="Keep the state of the run here, safe from any crash.")
 @click.option("--name", default="model", show_default=True, help="The name in the state file.")
+@click.option("--by", metavar="COLUMN", help="One watcher for each value of this column, such as a device.")
 @click.option("--follow", is_flag=True, help="Wait for more rows at the end of the files.")
 @click.option("--stop-at-end", is_flag=True, help="Stop when all messages of a broker are read.")
 @click.option("--strict", is_flag=True, help="Stop at the first row that cannot be read.")

@@ -77,7 +77,8 @@ class MessageSource(Source):
         self._connect()
         kinds: dict[str, str] = {}
         if choice.known:
-            columns = Columns(list(choice.columns or ()), {}, time=choice.time, time_format=choice.time_format)
+            names, labels = list(choice.columns or ()), choice.labels
+            columns = Columns(names, {}, choice.target, labels, choice.time, choice.time_format)
         elif choice.is_plain:
             columns = Columns(list(choice.columns or ()), {})
         else:

@@ -84,7 +84,11 @@ def open_source(
     choice = Choice(columns, target, time, grow=tuple(columns or "*") if grow else (), look=times)
     if known is not None:
         choice = choice._replace(
-            columns=known.names, time=known.time or time, known=True, time_format=known.time_format
+            columns=known.names,
+            time=known.time or time,
+            known=True,
+            time_format=known.time_format,
+            labels=known.labels,
         )
     paths = [where] if isinstance(where, str) else list(where)
     brokers = [path for path in paths if "://" in path]

@@ -39,6 +39,8 @@ class Choice(NamedTuple):
     no numbers are bad rows, however many."""
     time_format: TimeFormat | None = None
     """How an earlier run found the times to be written, for columns that are `known`."""
+    labels: bool = False
+    """Whether the target holds text, for columns that are `known`."""
     grow: Sequence[str] = ()
     """Names or patterns of the columns of numbers that are read, too, when they appear later."""
 

@@ -241,6 +241,7 @@ class Store:
         *,
         rows: Mapping[str, int],
         position: dict[str, Any] | None = None,
+        steps: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> dict[str, int]:
         """Write several models of one step, or none of them.
 
@@ -252,6 +253,8 @@ class Store:
             By name: rows that were learned in the step.
         position : dict, optional
             Where their common source stands, as JSON values.
+        steps : mapping, optional
+            By name: `events`, `intervals`, `bad_rows` and `memory`, as of `commit`; nothing by default.
 
         Returns
         -------
@@ -264,9 +267,16 @@ class Store:
             for name, (model, version) in models.items():
                 self._check_version(connection, name, version)
                 versions[name] = _count(connection, "", {"version": 1})["version"]
-                self._put_model(connection, name, model, versions[name], {"position": position, "memory": None})
+                step = (steps or {}).get(name, {})
+                plain = {"position": position, "memory": step.get("memory")}
+                self._put_model(connection, name, model, versions[name], plain)
                 connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data[name]))
-                _count(connection, name, {"rows": rows[name]})
+                events, intervals, bad_rows = (step.get(part, ()) for part in ("events", "intervals", "bad_rows"))
+                _add_events(connection, name, events)
+                _add_intervals(connection, name, intervals)
+                _add_bad_rows(connection, name, bad_rows)
+                totals = totals_of(events, intervals, bad_rows, {}) if step else {"rows": rows[name]}
+                _count(connection, name, totals)
         return versions
 
     def latest_position(self, by: str) -> dict[str, Any] | None:
