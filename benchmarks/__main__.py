@@ -53,6 +53,7 @@ BENCHMARKS = {
     "peers": Benchmark("peers.py", ("experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"),
     "ppca": Benchmark("ppca.py", ("ppca", *SHARED)),
     "program": Benchmark("program.py", ("cli", "streams", *MIXTURE)),
+    "changes": Benchmark("changes.py", ("monitoring",)),
     "rates": Benchmark("rates.py", ("ppca", *MIXTURE)),
     "reduction": Benchmark("reduction.py", ("gaussian", "linalg")),
     "river_learners": Benchmark("river_learners.py", ("river", *MIXTURE), needs="river"),
