@@ -127,6 +127,16 @@ def test_a_week_is_shown_quickly_and_can_be_zoomed(browser, service):
     until(browser, lambda b: "11-05 00:00" not in b.find_element(By.CSS_SELECTOR, ".sensor footer").text, seconds=20)
 
 
+def test_today_begins_at_midnight(browser, service):
+    size(browser, 1920, 1080)
+    browser.get(service.url)
+    until(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".sensor .trace"))
+    browser.find_element(By.ID, "range-today").click()
+    # The week ends just before a midnight: the last day is shown from its first minute on.
+    until(browser, lambda b: "00:00" in b.find_element(By.CSS_SELECTOR, ".sensor footer").text, seconds=20)
+    assert browser.find_element(By.ID, "range-today").get_attribute("aria-pressed") == "true"
+
+
 def test_phone_and_dark(browser, service):
     size(browser, 390, 844, "dark")
     browser.get(service.url)

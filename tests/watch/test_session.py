@@ -159,6 +159,23 @@ def test_healthy_until_learns_what_lies_before(stream):
     assert session.watcher.detector.n_held_ < 20
 
 
+def test_points_of_a_time_before_a_sensor_appeared_have_no_value_of_it(stream):
+    X, times = stream
+    with_times = [times[:300], times[300:600]]
+    session = WatchSession(Watcher(COLUMNS, time_format=ISO))
+    session.learn(X[:300], None, with_times[0])
+    session.grow(["oil"])
+    session.commit()
+    # Nothing with the new sensor is there yet, and those who show it expect four columns all the same.
+    assert {len(point.mean) for point in stored_traces(session.store, "model", n_columns=4)} == {4}
+    session.learn(np.column_stack([X[300:600], np.ones(300)]), None, with_times[1])
+    session.commit()
+    points = stored_traces(session.store, "model")
+    assert {len(point.low) for point in points} == {4}
+    assert np.isnan(points[0].mean[3])
+    assert points[-1].mean[3] == 1.0
+
+
 # -- places where episodes are told ----------------------------------------------------------------
 
 

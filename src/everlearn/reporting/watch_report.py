@@ -74,7 +74,7 @@ def write_watch_report(
     time_format : TimeFormat or None
         How times are shown, for a stream that has them.
     """
-    episodes, points = stored_episodes(store, name), stored_traces(store, name)
+    episodes, points = stored_episodes(store, name), stored_traces(store, name, n_columns=len(columns))
     write_whole(path, render(episodes, points, place=place, columns=columns, time_format=time_format), "report")
 
 

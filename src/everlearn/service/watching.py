@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from everlearn.service.api import Name, Repository, json_only, refusals
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.watch.episodes import Episode
-from everlearn.watch.session import mark_episode, stored_episodes, stored_traces, watched_columns
+from everlearn.watch.session import TRACE, mark_episode, stored_episodes, traces_between, watched_columns
 from everlearn.watch.traces import TracePoint, thinned
 
 MOST_POINTS = 600
@@ -85,22 +85,25 @@ def show_machine(
     if found is None:
         return Machine()
     columns, how = found
-    points = stored_traces(repository.store, name)
-    timed = how is not None and any(not math.isnan(point.time) for point in points)
-    places = [point.time if timed else float(point.row) for point in points]
-    chosen = [place == place for place in places]
-    if places and last is not None:
-        begin, end = places[-1] - last, places[-1]
-    for i, place in enumerate(places):
-        chosen[i] = chosen[i] and (begin is None or place >= begin) and (end is None or place <= end)
-    some = thinned([point for point, keep in zip(points, chosen, strict=True) if keep], MOST_POINTS)
+    first_row, last_row, first_time, last_time = repository.store.extent(name, TRACE)
+    timed = how is not None and last_time is not None
+    first_place, last_place = (first_time, last_time) if timed else (first_row, last_row)
+    points: list[TracePoint] = []
+    if first_place is not None and last_place is not None:
+        if last is not None:
+            begin, end = last_place - last, last_place
+        # Only what is shown is read: a week has 30,000 points, the last hour 180.
+        points = traces_between(
+            repository.store, name, first_place if begin is None else begin, last_place if end is None else end,
+            by="stream_time" if timed else "row", n_columns=len(columns),
+        )  # fmt: skip
+    some = thinned(points, MOST_POINTS)
     episodes = stored_episodes(repository.store, name)
     state, words = state_now(episodes)
     return Machine(
         watched=True, state=state, words=words, has_times=timed, zone=how.zone if how else "",
         places=[point.time if timed else float(point.row) for point in some],
-        first=places[0] if places else None, last=places[-1] if places else None,
-        rows=points[-1].row + 1 if points else 0,
+        first=first_place, last=last_place, rows=0 if last_row is None else last_row + 1,
         sensors=[_sensor(column, j, some) for j, column in enumerate(columns)],
         episodes=[_shown(episode, how) for episode in episodes[-MOST_EPISODES:]],
     )  # fmt: skip

@@ -273,12 +273,20 @@ def stored_episodes(store: Any, name: str, *, limit: int = _MOST_EPISODES) -> li
     return sorted(found.values(), key=lambda episode: episode.number)
 
 
-def stored_traces(store: Any, name: str, *, limit: int = 100_000) -> list[TracePoint]:
-    """The latest points of the sensors' traces in a store, oldest first."""
-    events = store.latest_events(name, kinds=[TRACE], limit=limit)
+def stored_traces(store: Any, name: str, *, n_columns: int = 0, limit: int = 100_000) -> list[TracePoint]:
+    """The latest points of the sensors' traces in a store, oldest first, with `n_columns` sensors at least."""
+    return _points(store.latest_events(name, kinds=[TRACE], limit=limit), n_columns)
+
+
+def traces_between(store: Store, name: str, begin: float, end: float, *, by: str, n_columns: int) -> list[TracePoint]:
+    """The points of the sensors' traces from `begin` to `end`, by "row" or by "stream_time"."""
+    return _points(store.events_between(name, TRACE, begin, end, by=by), n_columns)
+
+
+def _points(events: Sequence[Any], n_columns: int) -> list[TracePoint]:
     points = [TracePoint.of(event.row, event.stream_time, event.details) for event in events]
     widest = max((len(point.mean) for point in points), default=0)
-    return [point.widened(widest) for point in points]
+    return [point.widened(max(widest, n_columns)) for point in points]
 
 
 def watched_columns(store: Any, name: str) -> tuple[list[str], TimeFormat | None] | None:

@@ -4,7 +4,8 @@ const machine = (() => {
   const by = (id) => document.getElementById(id);
   const number = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const HOUR = 3600;
-  const RANGES = [["1 h", HOUR], ["8 h", 8 * HOUR], ["1 d", 24 * HOUR], ["1 w", 168 * HOUR], ["all", null]];
+  const TODAY = -1; // the length of this stretch is that since midnight
+  const RANGES = [["1 h", HOUR], ["8 h", 8 * HOUR], ["1 d", 24 * HOUR], ["1 w", 168 * HOUR], ["today", TODAY], ["all", null]];
   const [WIDTH, HEIGHT] = [1000, 128];
   const SHORTEST = 60;
   const POLL = 2000;
@@ -41,7 +42,7 @@ const machine = (() => {
     if (view.begin !== null) {
       query.set("begin", view.begin);
       query.set("end", view.end);
-    } else if (view.length !== null) query.set("last", view.length);
+    } else if (view.length !== null) query.set("last", view.length === TODAY ? sinceMidnight() : view.length);
     const found = await view.talk.get(`/models/${encodeURIComponent(name)}/watch?${query}`);
     if (asked !== view.asked || name !== view.name) return;
     view.shown = found;
@@ -60,7 +61,16 @@ const machine = (() => {
   function bounds() {
     const { first, last } = view.shown;
     if (view.begin !== null) return [view.begin, view.end];
-    return view.length === null ? [first, last] : [Math.max(first, last - view.length), last];
+    const length = view.length === TODAY ? sinceMidnight() : view.length;
+    return length === null ? [first, last] : [Math.max(first, last - length), last];
+  }
+
+  // Seconds since midnight by the clock of the stream; a day where it has no times.
+  function sinceMidnight() {
+    if (!view.shown?.has_times) return 24 * HOUR;
+    const [sign, hours, minutes] = [view.shown.zone[0] === "-" ? -1 : 1, ...(view.shown.zone.slice(1).split(":").map(Number))];
+    const offset = view.shown.zone ? sign * (hours * HOUR + minutes * 60) : 0;
+    return Math.max((view.shown.last + offset) % (24 * HOUR), 1);
   }
 
   function go(begin, end) {

@@ -329,19 +329,35 @@ class Store:
         self, name: str, *, after: int = 0, kinds: Iterable[str] | None = None, limit: int = 1000
     ) -> list[StoredEvent]:
         """Events with ids above `after`, oldest first."""
-        return self._events(name, "id > ?", after, kinds, f"ORDER BY id LIMIT {int(limit)}")
+        return self._events(name, "id > ?", (after,), kinds, f"ORDER BY id LIMIT {int(limit)}")
 
     def latest_events(self, name: str, *, kinds: Iterable[str] | None = None, limit: int = 1000) -> list[StoredEvent]:
         """The latest events, oldest first."""
-        return self._events(name, "id > ?", 0, kinds, f"ORDER BY id DESC LIMIT {int(limit)}")[::-1]
+        return self._events(name, "id > ?", (0,), kinds, f"ORDER BY id DESC LIMIT {int(limit)}")[::-1]
 
-    def _events(self, name: str, where: str, value: int, kinds: Iterable[str] | None, order: str) -> list[StoredEvent]:
+    def events_between(self, name: str, kind: str, begin: float, end: float, *, by: str) -> list[StoredEvent]:
+        """Events of one kind from `begin` to `end`, oldest first; `by` is "row" or "stream_time"."""
+        column = {"row": "row", "stream_time": "stream_time"}[by]
+        return self._events(name, f"{column} >= ? AND {column} <= ?", (begin, end), [kind], "ORDER BY id")
+
+    def extent(self, name: str, kind: str) -> tuple[int | None, int | None, float | None, float | None]:
+        """First and last row, and first and last time by the stream's clock, of the events of one kind."""
+        found = self._file.query(
+            "SELECT min(row), max(row), min(stream_time), max(stream_time) FROM event WHERE name = ? AND kind = ?",
+            name, kind,
+        )  # fmt: skip
+        first, last, begin, end = self._file.expect(found[0], int | None, int | None, _REAL | None, _REAL | None)
+        return first, last, begin, end
+
+    def _events(
+        self, name: str, where: str, values: tuple[float, ...], kinds: Iterable[str] | None, order: str
+    ) -> list[StoredEvent]:
         chosen = [] if kinds is None else list(kinds)
         if kinds is not None:
             where += f" AND kind IN ({', '.join('?' * len(chosen))})"
         rows = self._file.query(
             f"SELECT id, time, row, kind, value, details, stream_time FROM event WHERE name = ? AND {where} {order}",
-            name, value, *chosen,
+            name, *values, *chosen,
         )  # fmt: skip
         found = []
         for row in rows:
