@@ -232,7 +232,7 @@ def test_the_right_expert_counts_most():
     for rows, split, is_shared in ((same, None, True), (crossed, 0, False)):
         sample = Sample(rows, labels, np.ones(600), np.ones(600))
         judged = np.ones(600, dtype=bool)
-        weights = experts.weights_of_opinions(experts_of(sample, split=split), sample, np.log([0.5, 0.5]), judged)
+        weights, _ = experts.weights_of_opinions(experts_of(sample, split=split), sample, np.log([0.5, 0.5]), judged)
         shares = [weights[each * i : each * (i + 1)].sum() for i in range(4)]
         assert (np.argmax(shares) == 0) == is_shared, shares
 
@@ -247,7 +247,7 @@ def test_unreachable_rows_and_classes_of_one_row():
     assert np.isfinite(found).all()
     assert np.allclose(np.exp(found).sum(), 1.0)
     nothing = np.zeros(30, dtype=bool)
-    weights = experts.weights_of_opinions(experts_of(sample), sample, log_prior, nothing)
+    weights, _ = experts.weights_of_opinions(experts_of(sample), sample, log_prior, nothing)
     assert np.array_equal(weights, experts.UNWEIGHED)
     assert weights.sum() == pytest.approx(1.0)
 

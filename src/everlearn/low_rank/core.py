@@ -17,7 +17,7 @@ from everlearn.linalg.column_scan import subtract_observed
 from everlearn.low_rank import ask, learn, loading
 from everlearn.low_rank import merge as merging
 from everlearn.low_rank.ask import Asked, Look
-from everlearn.low_rank.keep.reconsider import flushed
+from everlearn.low_rank.keep.reconsider import flushed, sampled
 from everlearn.low_rank.learn import Progress
 from everlearn.low_rank.merge import Part
 from everlearn.low_rank.state import Settings, State, Watched
@@ -147,6 +147,19 @@ class LowRankCore:
     def rows_of_components(self, state: State) -> Array:
         """Rows behind each component."""
         return np.empty(0) if state.model is None else flushed(state, self.settings).n
+
+    def sample(self, state: State, n: int) -> tuple[Array, Array, Array]:
+        """At most n rows without gaps that the state holds, the weight of each, and that of what it stands for."""
+        if state.model is None or state.frame is None:
+            rows, own = state.pending.rows[: state.pending.size], state.pending.weights[: state.pending.size]
+            stands_for = own
+        else:
+            rows, own, ratio = sampled(state.model.reservoir, self.settings)
+            rows = rows / state.frame.inverse + state.frame.centre
+            stands_for = ratio * own
+        whole = np.flatnonzero(~np.isnan(rows).any(axis=1))
+        chosen = np.sort(np.random.default_rng([len(whole), 3]).permutation(whole)[:n])
+        return rows[chosen], own[chosen], stands_for[chosen]
 
     def column_moments(self, state: State) -> tuple[Array, Array] | None:
         """Mean and standard deviation of each column; None where a column was never seen."""

@@ -16,6 +16,8 @@ from everlearn.base.conditioning import LIMIT
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError
 from everlearn.linalg.chunked import to_internal
+from everlearn.low_rank import subspace
+from everlearn.low_rank.subspace import Subspace, common_subspace
 from everlearn.mixture.ask import Look
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.experts import (
@@ -47,7 +49,9 @@ WORK, MIN_ROWS = 2_000_000_000, 100
 # Experts are weighed anew when there are so many times more rows.
 WEIGH_AGAIN = 1.25
 # Parameters that each class's mixture takes.
-_SHARED = ("n_components", "max_components", "reservoir", "covariance_type", "scale")
+_SHARED = ("n_components", "max_components", "reservoir", "covariance_type", "rank", "scale")
+# With low-rank components: numbers of axes, and shares of the mean noise along them, of which the sample chooses.
+AXES, LOUDNESS = (40, 70), (1.0, 5.0)
 
 
 class Units(NamedTuple):
@@ -57,11 +61,18 @@ class Units(NamedTuple):
     scale: Array  # (D,), powers of two
 
 
+class Axes(NamedTuple):
+    """Coordinates that classes of low-rank components are compared in."""
+
+    space: Subspace
+    loudness: float  # noise along the axes, in units of the mean noise of a component
+
+
 class Weighed(NamedTuple):
     """What is fixed until the experts are weighed anew."""
 
     rows: int  # rows learned when it was
-    units: Units
+    units: Units | Axes
     shared: Shared
     kernels: KernelExpert
     weights: Array  # of the opinions
@@ -100,8 +111,12 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         Number of rows of each class that are kept for the searches of its structure, and for weighing the experts; see
         `IncrementalGaussianMixture`. With 0 no row is kept, and the Gaussian experts count alike: probabilities are
         less well calibrated.
-    covariance_type : {"full", "diag"}, default="full"
-        Shape of the covariances.
+    covariance_type : {"full", "diag", "low_rank"}, default="full"
+        Shape of the covariances. "low_rank" is for hundreds to thousands of columns, such as pixels: the experts speak
+        in a subspace of at most 70 axes that is made from what all classes have learned, whenever they are asked; a row
+        with gaps is judged by the densities of the mixtures alone.
+    rank : "auto" or int, default="auto"
+        With covariance_type="low_rank": most directions that a component keeps; see `IncrementalGaussianMixture`.
     forgetting : None or float, default=None
         Factor by which what was learned of a class fades with each row of that class, and the class frequencies with
         each row, for a memory of about 1/(1 - forgetting) rows. None forgets nothing.
@@ -142,7 +157,10 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         name: accepted
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
         if name in _SHARED
-    } | {"covariance_type": [StrOptions({"full", "diag"})], "forgetting": [None, Interval(Real, 0, 1, closed="right")]}
+    } | {
+        "covariance_type": [StrOptions({"full", "diag", "low_rank"})],
+        "forgetting": [None, Interval(Real, 0, 1, closed="right")],
+    }
 
     def __init__(
         self,
@@ -151,6 +169,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         max_components: Any = "auto",
         reservoir: Any = "auto",
         covariance_type: str = "full",
+        rank: Any = "auto",
         forgetting: float | None = None,
         scale: Any = "auto",
     ) -> None:
@@ -158,6 +177,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         self.max_components = max_components
         self.reservoir = reservoir
         self.covariance_type = covariance_type
+        self.rank = rank
         self.forgetting = forgetting
         self.scale = scale
 
@@ -217,8 +237,25 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
     def _log_proba(self, X: Array) -> Array:
         weighed, experts = self._current_experts()
         units = weighed.units
-        rows = to_internal(X - units.centre, 1.0 / units.scale, LIMIT)
-        return log_probabilities(experts, weighed.weights, rows, self._log_prior())
+        if isinstance(units, Units):
+            rows = to_internal(X - units.centre, 1.0 / units.scale, LIMIT)
+            return log_probabilities(experts, weighed.weights, rows, self._log_prior())
+        out = np.empty((len(X), len(self.classes_)))
+        gaps = np.isnan(X).any(axis=1)
+        rows = units.space.coordinates(X[~gaps])
+        out[~gaps] = log_probabilities(experts, weighed.weights, rows, self._log_prior())
+        if gaps.any():
+            out[gaps] = self._log_proba_with_gaps(X[gaps])
+        return out
+
+    def _log_proba_with_gaps(self, X: Array) -> Array:
+        """By Bayes' rule from the densities of what is observed."""
+        joint = np.full((len(X), len(self.classes_)), -np.inf)
+        for c, mixture in enumerate(self._mixtures_):
+            if mixture.effective_samples_ > 0.0:
+                joint[:, c] = mixture._answering().log_density(X)
+        joint += self._log_prior()
+        return np.asarray(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
 
     def _log_prior(self) -> Array:
         counts = self._class_counts_ + 1.0
@@ -241,32 +278,51 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
     def _class_experts(self, c: int, weighed: Weighed) -> ClassExperts:
         seen, rows = self._answers_.classes.get(c), self._mixtures_[c].n_samples_seen_
         if seen is None or seen[0] != rows:
-            moments = moments_of(self._mixtures_[c]._look(), weighed.units)
+            moments = self._moments(c, weighed.units)
             seen = self._answers_.classes[c] = rows, class_experts(c, moments, weighed.shared)
         return seen[1]
 
+    def _moments(self, c: int, units: Units | Axes) -> ClassMoments:
+        """Components of a class in common coordinates."""
+        if isinstance(units, Units):
+            return moments_of(self._mixtures_[c]._look(), units)
+        return ClassMoments(*subspace.moments(self._mixtures_[c]._answering(), units.space, units.loudness))  # type: ignore[arg-type]
+
     def _weigh(self, known: list[int]) -> tuple[Weighed, Experts]:
         """Weigh the experts on a sample of the rows that the mixtures keep."""
-        looks = {c: self._mixtures_[c]._look() for c in known}
-        units = units_of(list(looks.values()), self._class_counts_[known])
-        moments = {c: moments_of(look, units) for c, look in looks.items()}
+        if self.covariance_type != "low_rank":
+            looks = [self._mixtures_[c]._look() for c in known]
+            return self._weigh_in(units_of(looks, self._class_counts_[known]), known)[:2]
+        space = common_subspace([self._mixtures_[c]._answering() for c in known], max(AXES))  # type: ignore[misc]
+        # The sample also chooses the coordinates: those in which its classes are the most probable.
+        found = [self._weigh_in(Axes(space.first(G), factor), known) for G in AXES for factor in LOUDNESS]
+        return max(found, key=lambda one: one[2])[:2]
+
+    def _weigh_in(self, units: Units | Axes, known: list[int]) -> tuple[Weighed, Experts, float]:
+        """The weighed experts in given coordinates, and the mean log-probability of the true classes of the sample."""
+        moments = {c: self._moments(c, units) for c in known}
         shared = shared_of(list(moments.values()))
         parts = [class_experts(c, each, shared) for c, each in moments.items()]
-        sample = self._sample(looks, units, sum(part.loose.covariances.size for part in parts))
+        sample = self._sample(known, units, sum(part.loose.covariances.size for part in parts))
         experts = all_experts(parts, kernels_of(sample, moments, shared))
         # A class of one row cannot be judged without it.
         judged = self._class_counts_[sample.labels] > 1.5 * sample.own
-        weights = weights_of_opinions(experts, sample, self._log_prior(), judged)
-        return Weighed(self._rows_, units, shared, experts.kernels, weights), experts
+        weights, score = weights_of_opinions(experts, sample, self._log_prior(), judged)
+        return Weighed(self._rows_, units, shared, experts.kernels, weights), experts, score
 
-    def _sample(self, looks: dict[int, Look], units: Units, work: int) -> Sample:
+    def _sample(self, known: list[int], units: Units | Axes, work: int) -> Sample:
         """Rows of each class in proportion to its frequency, and as many in all as can be afforded."""
         size = min(SAMPLE_ROWS, max(MIN_ROWS, WORK // max(work, 1)))
         parts = []
-        for c, look in looks.items():
+        for c in known:
             count = max(self._class_counts_[c], 1e-200)  # that of a class long forgotten underflows
             wanted = max(CLASS_ROWS, math.ceil(size * (count / self._class_counts_.sum())))
-            rows, own, stands_for = sampled_rows(look, units, wanted)
+            mixture = self._mixtures_[c]
+            if isinstance(units, Units):
+                rows, own, stands_for = sampled_rows(mixture._look(), units, wanted)
+            else:
+                rows, own, stands_for = mixture._core_.sample(mixture._state_, wanted)
+                rows = units.space.coordinates(rows)
             parts.append(Sample(rows, np.full(len(rows), c), own, stands_for * (count / max(stands_for.sum(), 1e-300))))
         return Sample(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 

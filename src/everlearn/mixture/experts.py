@@ -310,14 +310,21 @@ def _normalised(log_p: Array) -> Array:
     return np.asarray(relative - np.log(np.exp(relative).sum(axis=-1, keepdims=True)))
 
 
-def weights_of_opinions(experts: Experts, sample: Sample, log_prior: Array, judged: NDArray[np.bool_]) -> Array:
-    """Weights of the opinions that maximise the probability of the classes of the judged rows of a sample."""
+def weights_of_opinions(
+    experts: Experts, sample: Sample, log_prior: Array, judged: NDArray[np.bool_]
+) -> tuple[Array, float]:
+    """Weights of the opinions that maximise the probability of the classes of the judged rows of a sample.
+
+    Returns also the mean of its logarithm.
+    """
     if not judged.any():
-        return UNWEIGHED
+        return UNWEIGHED, 0.0
     spoken = opinions(experts, sample.rows, log_prior, sample)
     truth = np.exp(spoken[:, np.arange(len(sample.rows)), sample.labels]).T[judged]
     importance = sample.stands_for[judged]
-    return stacked(truth, importance * (len(truth) / importance.sum()))
+    importance = importance * (len(truth) / importance.sum())
+    weights = stacked(truth, importance)
+    return weights, float(importance @ np.log(np.maximum(truth @ weights, 1e-300)) / len(truth))
 
 
 def stacked(truth: Array, importance: Array) -> Array:

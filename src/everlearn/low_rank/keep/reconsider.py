@@ -73,6 +73,8 @@ def sampled(reservoir: Reservoir, settings: Settings) -> tuple[Array, Array, flo
 def reconsider(state: State, settings: Settings) -> State:
     """The state with the structure that a search on its reservoir finds; nothing of `state` changes."""
     assert state.model is not None
+    if settings.fixed == len(state.model.components.n) == 1:
+        return state._replace(searched=state.n)  # there is nothing to find
     before = flushed(state, settings)
     sample, weights, ratio = sampled(state.model.reservoir, settings)
     # What is fitted to faded rows is as sure as that of their effective number (Kish, 1965), not of their weight: half

@@ -1,0 +1,92 @@
+"""A subspace that several low-rank mixtures have in common, made from their sketches when it is asked for.
+
+In it a component is a Gaussian with a full covariance of few columns: classes are told apart there better than in all
+columns, most of which hold noise only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from everlearn.low_rank.ask import Look
+from everlearn.low_rank.kernels.fold import top_directions
+from everlearn.low_rank.learn import in_frame
+from everlearn.low_rank.state import Frame
+from everlearn.typing import Array
+
+# Rows of scaled directions that are reduced at once.
+STACKED = 400
+
+
+class Subspace(NamedTuple):
+    """Orthonormal axes in the coordinates of a frame, those of the largest scatter first."""
+
+    frame: Frame
+    centre: Array  # (D,)
+    axes: Array  # (G, D)
+
+    def first(self, G: int) -> Subspace:
+        """The first G axes only."""
+        return self._replace(axes=self.axes[:G])
+
+    def coordinates(self, X: Array) -> Array:
+        """Rows without gaps, in the units of the data, along the axes."""
+        return np.asarray((in_frame(X, self.frame) - self.centre) @ self.axes.T)
+
+
+class Moments(NamedTuple):
+    """Components of a mixture in a subspace."""
+
+    counts: Array  # (K,)
+    means: Array  # (K, G)
+    covariances: Array  # (K, G, G)
+
+
+def common_subspace(looks: Sequence[Look], G: int) -> Subspace:
+    """The axes of the largest total scatter: within components and between their means; no row is needed.
+
+    Sketches are stacked and reduced to G directions, 400 rows at a time: exact up to what these cuts lose.
+    """
+    masses = [look.components.mass for look in looks]
+    frame = looks[int(np.argmax([mass.sum() for mass in masses]))].frame
+    means = [_means(look, frame) for look in looks]
+    mass = np.concatenate(masses)
+    centre = mass @ np.concatenate(means) / mass.sum()
+    D = len(centre)
+    top, energy = np.zeros((min(G, D), D)), np.zeros(min(G, D))
+    stack = np.sqrt(mass)[:, None] * (np.concatenate(means) - centre)
+    for look in looks:
+        c, ratio = look.components, frame.inverse / look.frame.inverse
+        for j, used in enumerate(c.used):
+            # A row of the stream counts the same, whether it is behind the sketch or only counted.
+            share = c.scatter[j, :used] * (c.mass[j] / max(c.n[j] + c.borrowed[j], 1e-300))
+            stack = np.concatenate([stack, np.sqrt(share)[:, None] * c.directions[j, :used] * ratio])
+            if len(stack) > STACKED + len(top):
+                used_axes = top_directions(stack, len(top), top, energy)
+                stack = np.sqrt(energy[:used_axes])[:, None] * top[:used_axes]
+    used_axes = top_directions(stack, len(top), top, energy)
+    return Subspace(frame, centre, top[: max(used_axes, 1)].copy())
+
+
+def _means(look: Look, frame: Frame) -> Array:
+    """Means of the components in the coordinates of a frame."""
+    raw = look.components.mean / look.frame.inverse + (look.frame.centre - frame.centre)
+    return np.asarray(raw * frame.inverse)
+
+
+def moments(look: Look, space: Subspace, loudness: float) -> Moments:
+    """The components of a mixture in a subspace, with `loudness` times their mean noise in it.
+
+    The mean over all columns is that of dead and quiet ones too, while the subspace holds the loud ones.
+    """
+    ratio = space.frame.inverse / look.frame.inverse
+    A = (look.internal.loadings * ratio) @ space.axes.T
+    noise = loudness * look.readout.noise * float(np.mean(ratio**2))
+    covariances = np.swapaxes(A, 1, 2) @ A
+    G = len(space.axes)
+    covariances[:, np.arange(G), np.arange(G)] += noise[:, None]
+    means = (_means(look, space.frame) - space.centre) @ space.axes.T
+    return Moments(look.components.mass.copy(), means, covariances)

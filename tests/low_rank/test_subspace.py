@@ -1,0 +1,55 @@
+"""The common subspace of several mixtures, and their components in it."""
+
+import numpy as np
+
+from everlearn.low_rank.ask import Look
+from everlearn.low_rank.keep.search import component_of_rows
+from everlearn.low_rank.state import Frame, Settings, joined, readout_of
+from everlearn.low_rank.subspace import common_subspace, moments
+from low_rank_toys import one
+from naive import low_rank as naive
+
+D = 30
+SETTINGS = Settings(D, 8, 50, 500, 16, 0, 64, 1.0, 2**60, 0)
+
+
+def look_of_rows(groups, inverse=1.0, centre=0.0):
+    """A mixture of one component for each group of rows, which keeps all but one of their directions."""
+    frame = Frame(np.full(D, centre), np.full(D, inverse), np.full(D, -np.log(inverse)))
+    parts = [(rows - centre) * inverse for rows in groups]
+    c = joined([component_of_rows(rows, np.ones(len(rows)), SETTINGS) for rows in parts])
+    return Look(c, readout_of(c, 1.0), frame, np.zeros(3), np.empty(0))
+
+
+def rows_of_classes(rng):
+    return [one(rng, 60, D) + rng.normal(size=D) for _ in range(3)]
+
+
+def test_axes_are_those_of_the_scatter_of_all_rows():
+    rng = np.random.default_rng(0)
+    groups = rows_of_classes(rng)
+    # The second class has another frame: what is common must not depend on it.
+    looks = [look_of_rows(groups[:2]), look_of_rows(groups[2:], inverse=0.5, centre=3.0)]
+    space = common_subspace(looks, 5)
+    X = np.concatenate(groups)
+    _, mean, S = naive.scatter_of(X, np.ones(len(X)))
+    np.testing.assert_allclose(space.centre, mean, atol=1e-9)
+    values, V = np.linalg.eigh(S)
+    along = np.einsum("gd,de,ge->g", space.axes, S, space.axes)
+    np.testing.assert_allclose(along, values[::-1][:5], rtol=2e-3)
+    np.testing.assert_allclose(np.abs(space.axes[0] @ V[:, -1]), 1.0, atol=1e-3)
+    np.testing.assert_allclose(space.coordinates(X[:4]), (X[:4] - mean) @ space.axes.T, atol=1e-9)
+    assert space.first(2).axes.shape == (2, D)
+
+
+def test_components_in_the_subspace():
+    rng = np.random.default_rng(1)
+    groups = rows_of_classes(rng)
+    look = look_of_rows(groups, inverse=0.5)
+    space = common_subspace([look], 6)
+    counts, means, covariances = moments(look, space, loudness=2.0)
+    np.testing.assert_array_equal(counts, 60.0)
+    for k, rows in enumerate(groups):
+        np.testing.assert_allclose(means[k], space.coordinates(rows).mean(axis=0), atol=1e-9)
+        W = look.internal.loadings[k] @ space.axes.T
+        np.testing.assert_allclose(covariances[k], W.T @ W + 2.0 * look.readout.noise[k] * np.eye(6))
