@@ -174,6 +174,7 @@ def test_one_watcher_a_device(run, tmp_path):
     fleet = ["watch", "fleet.csv", "--by", "device", "--state", "fleet.db"]
     output = run(*fleet, "--episodes", "e.csv")
     assert "1,400 rows of 2 devices: 1 episodes" in output
+    assert "everlearn mark 1 --normal --state fleet.db --name 'pump 2' if that was no fault" in output
     with open("e.csv", encoding="utf-8") as file:
         assert {(row["device"], row["kind"]) for row in csv.DictReader(file)} == {("pump 2", "unusual")}
     output = run(*fleet)

@@ -217,9 +217,10 @@ def _finish_groups(
         console.print(f"[yellow]Rows left out: {groups.n_bad:,}.[/]")
     told = f"{groups.n_episodes} episodes, {groups.n_alarms} of them alarms"
     console.print(f"\n{groups.n_rows:,} rows of {n:,} devices: {told}.")
-    if asked.state is not None:
-        mark = f"everlearn mark EPISODE --normal --state {shlex.quote(asked.state)} --name DEVICE"
-        console.print(f"\nTo try next:\n  [bold]{escape(mark)}[/] if one was no fault", soft_wrap=True)
+    if asked.state is not None and groups.latest is not None:
+        device, number = groups.latest
+        mark = f"everlearn mark {number} --normal --state {shlex.quote(asked.state)} --name {shlex.quote(device)}"
+        console.print(f"\nTo try next:\n  [bold]{escape(mark)}[/] if that was no fault", soft_wrap=True)
 
 
 def _suggest(asked: WatchOptions, episodes: list[Episode], console: Console) -> None:

@@ -82,6 +82,11 @@ class WatchGroups:
         return len(self._told)
 
     @property
+    def latest(self) -> tuple[str, int] | None:
+        """Device and number of the latest episode that was told; None before there is one."""
+        return next(reversed(self._told), None)
+
+    @property
     def n_alarms(self) -> int:
         """Episodes of this run that are alarms."""
         return sum(severity == "alarm" for severity in self._told.values())
