@@ -25,7 +25,7 @@ from everlearn.experiments.papers import (
     run_item,
 )
 from everlearn.experiments.papers.figures import Panel, figure, line, runs
-from everlearn.experiments.papers.markdown import markdown
+from everlearn.experiments.papers.markdown import markdown, verdicts
 from everlearn.experiments.papers.report import page
 from everlearn.experiments.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED, shown
 
@@ -48,17 +48,18 @@ def run_cli(*arguments):
 
 def test_the_papers_have_all_their_tables_and_figures():
     items = {paper.key: list(paper.items) for paper in papers()}
-    assert items["nat-oem"] == ["table1", "fig1", "fig2", "fig3", "fig4", "rank"]
-    assert items["figmn"] == ["table1", "table2", "table3", "table4", "fig1", "clustering", "mnist", "table5"]
-    assert items["online-vb"] == [f"fig{i}" for i in range(1, 8)]
-    assert items["continual"] == ["imm", "reduction", "ridgeline", "disjoint", "shuffled"]
+    assert items["nat-oem"] == ["titterington", "table1", "fig1", "fig2", "fig3", "fig4", "rank", "mixtures"]
+    figmn = "orders delta table1 table2 table3 memory table4 fig1 two-step clustering mnist table5"
+    assert items["figmn"] == figmn.split()
+    assert items["online-vb"] == ["forms", *(f"fig{i}" for i in range(1, 8))]
+    assert items["continual"] == ["streaming", "imm", "reduction", "ridgeline", "disjoint", "shuffled"]
 
 
 def test_choose_keeps_the_order_of_the_report_and_names_nothing_twice():
     keys = [item.key for item in choose(["online-vb:fig2", "nat-oem", "online-vb:fig2"])]
     assert keys[-1] == "online-vb:fig2"
-    assert keys[0] == "nat-oem:table1"
-    assert len(keys) == 7
+    assert keys[0] == "nat-oem:titterington"
+    assert len(keys) == 9
     assert len(choose()) == sum(len(paper.items) for paper in papers())
 
 
@@ -210,6 +211,7 @@ def test_words_of_a_result_cannot_become_markup():
     evil = "</script><b>*x*|`y`"
     findings = Findings(evil, [Claim(evil, evil, False)], [Table(evil, [evil], [[evil]], evil)])
     html, text = page(record_of(findings)), markdown(record_of(findings))
+    assert "\\*x\\*\\|\\`y\\`" in verdicts(record_of(findings))
     assert evil not in html
     assert "<b>*x*" not in html
     assert "\\*x\\*\\|\\`y\\`" in text
@@ -256,6 +258,24 @@ def test_the_full_run_skipped_nothing_and_meets_the_marks(repository):
         assert sections[key]["claims"][0]["verdict"] == REPRODUCED, key
     final = next(table for table in sections["figmn:mnist"]["tables"] if table["title"] == "At the end")
     assert final["rows"][0][1]["ours"] >= 97.5
+
+
+def test_the_page_of_verdicts_is_that_of_the_results(repository):
+    record = read(repository / "docs" / "reproduction.json")
+    text = (repository / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    assert text == verdicts(record)
+    claims = [claim for section in record["sections"].values() for claim in section["claims"]]
+    assert sum(line.startswith("| ") and ":" in line.split("|")[1] for line in text.splitlines()) == len(claims)
+
+
+def test_verdicts_are_counted_by_paper_and_ours_apart():
+    held, failed = Claim("Said.", "Found.", True), Claim("Said too.", "Not found.", False)
+    only, ours = Claim("Said in print.", "Found.", True, by_default=False), Claim("Ours: this.", "Found.", True)
+    text = verdicts(record_of(Findings("", [held, failed, only, ours])))
+    counts = next(line for line in text.splitlines() if line.startswith("| all |"))
+    assert [cell.strip() for cell in counts.split("|")[2:-1]] == ["3", "1", "1", "1"]
+    assert "Ours: this." in text.partition("## Ours")[2]
+    assert "Ours: this." not in text.partition("## Ours")[0]
 
 
 def test_the_page_names_what_was_not_run(repository):

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from everlearn.cli.common import check_place, errors_explained
 from everlearn.experiments.papers import pool as workers
-from everlearn.experiments.papers.markdown import write_markdown
+from everlearn.experiments.papers.markdown import write_markdown, write_verdicts
 from everlearn.experiments.papers.registry import Item, choose, papers
 from everlearn.experiments.papers.report import write_report
 from everlearn.experiments.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED
@@ -48,6 +48,7 @@ Examples:
 @click.option("--resume", is_flag=True, help="Keep what --json holds already, and run the rest.")
 @click.option("--render", is_flag=True, help="Run nothing: write the report from --json.")
 @click.option("--markdown", type=click.Path(dir_okay=False), help="Write the results as Markdown too.")
+@click.option("--verdicts", type=click.Path(dir_okay=False), help="Write every claim and its verdict as Markdown too.")
 @click.option("--list", "only_list", is_flag=True, help="List papers and items.")
 def command(
     what: tuple[str, ...],
@@ -60,6 +61,7 @@ def command(
     resume: bool,
     render: bool,
     markdown: str | None,
+    verdicts: str | None,
     only_list: bool,
 ) -> None:
     """Make the tables and figures of the papers anew, and set them beside the printed ones.
@@ -74,7 +76,12 @@ def command(
         if only_list:
             _list(console)
             return
-        for path, option in ((output, "--output"), (place, "--json"), (markdown, "--markdown")):
+        for path, option in (
+            (output, "--output"),
+            (place, "--json"),
+            (markdown, "--markdown"),
+            (verdicts, "--verdicts"),
+        ):
             check_place(path, option, "results")
         if render:
             record = read(place)
@@ -87,6 +94,8 @@ def command(
         write_report(record, output)
         if markdown:
             write_markdown(record, markdown)
+        if verdicts:
+            write_verdicts(record, verdicts)
         _summary(record, output, place, console)
 
 

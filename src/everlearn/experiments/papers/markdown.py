@@ -1,4 +1,4 @@
-"""The results of a run as a page of the documentation."""
+"""The results of a run as pages of the documentation: everything, and the verdicts alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 
 from everlearn.experiments.papers.registry import choose
 from everlearn.experiments.papers.report import badge, origins
-from everlearn.experiments.papers.results import SKIPPED, VERDICTS, rendered
+from everlearn.experiments.papers.results import (
+    NOT_REPRODUCED,
+    PAPER_MODE_ONLY,
+    REPRODUCED,
+    SKIPPED,
+    VERDICTS,
+    rendered,
+)
 from everlearn.persistence.atomic_write import write_whole
-from everlearn.reporting.tables import Table, escape_markdown
+from everlearn.reporting.tables import Cell, Table, escape_markdown
 
 
 def write_markdown(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -80,6 +87,62 @@ def _section(section: dict[str, Any]) -> str:
     return f"{head}{escape_markdown(section['about'])}{runs}\n\n{claims}\n\n{tables}"
 
 
-def _claim(claim: dict[str, Any]) -> str:
-    said, found = escape_markdown(claim["said"]), escape_markdown(claim["found"])
-    return f"- {said} *{claim['verdict'].capitalize()}:* {found}"
+# -- the verdicts alone ----------------------------------------------------------------------------
+
+_SHORT = {REPRODUCED: "holds", PAPER_MODE_ONLY: "as printed only", NOT_REPRODUCED: "does not hold"}
+# Claims that are no paper's begin so; they are counted apart.
+_OURS = "Ours"
+
+
+def write_verdicts(record: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write the claims of a run and their verdicts, one line each, as Markdown.
+
+    Parameters
+    ----------
+    record : dict
+        What `Reproduction` keeps or `read` gives.
+    path : path-like
+        The file.
+    """
+    write_whole(path, verdicts(record), "page")
+
+
+def verdicts(record: dict[str, Any]) -> str:
+    """Return the page of verdicts: how many claims of each paper hold, then every claim with what was found."""
+    claims = [(s, c) for s in record["sections"].values() for c in s["claims"] if s["verdict"] != SKIPPED]
+    printed = [(s, c) for s, c in claims if not c["said"].startswith(_OURS)]
+    rows: list[list[str | int]] = [
+        [about["title"], *_counts([c for s, c in printed if s["paper"] == key])] for key, about in _papers(record)
+    ]
+    rows.append(["all", *_counts([c for _, c in printed])])
+    parts = [
+        "# What holds of the papers\n\n"
+        "Every claim that was put to the test, with its verdict. *As printed only*: it holds for the paper's own "
+        "algorithm and settings, and not for everlearn's default, which does not need what the claim promises or does "
+        "better without it. This page is made from the results of `everlearn reproduce --verdicts`; "
+        "[reproduction](reproduction.md) has the tables behind it, and [errata](errata.md) what is wrong in print.\n\n"
+        + Table(("paper", "claims", *_SHORT.values()), rows).markdown()
+    ]
+    for key, about in _papers(record):
+        parts.append(f"## {about['title']}\n\n{about['authors']}.\n\n{_verdict_table(printed, key)}")
+    ours = [(s, c) for s, c in claims if c["said"].startswith(_OURS)]
+    if ours:
+        parts.append(f"## Ours\n\nWhat no paper says, measured beside its claims.\n\n{_verdict_table(ours)}")
+    return "\n".join(parts)
+
+
+def _papers(record: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
+    return list(record["papers"].items())
+
+
+def _counts(claims: list[dict[str, Any]]) -> list[int]:
+    return [len(claims), *(sum(c["verdict"] == verdict for c in claims) for verdict in _SHORT)]
+
+
+def _verdict_table(claims: list[tuple[dict[str, Any], dict[str, Any]]], paper: str = "") -> str:
+    rows = [
+        (f"{s['paper']}:{s['item']}", c["said"], Cell(_SHORT[c["verdict"]], strong=True), c["found"])
+        for s, c in claims
+        if not paper or s["paper"] == paper
+    ]
+    return Table(("item", "claim", "verdict", "found"), rows).markdown()
