@@ -265,7 +265,8 @@ def test_the_page_of_verdicts_is_that_of_the_results(repository):
     text = (repository / "docs" / "verdicts.md").read_text(encoding="utf-8")
     assert text == verdicts(record)
     claims = [claim for section in record["sections"].values() for claim in section["claims"]]
-    assert sum(line.startswith("| ") and ":" in line.split("|")[1] for line in text.splitlines()) == len(claims)
+    lines = re.findall(r"\| \*\*(?:holds|as printed only|does not hold)\*\* \| [\w-]+:[\w-]+ \|$", text, re.MULTILINE)
+    assert len(lines) == len(claims) > 70
 
 
 def test_verdicts_are_counted_by_paper_and_ours_apart():

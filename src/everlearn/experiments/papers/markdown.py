@@ -118,9 +118,9 @@ def verdicts(record: dict[str, Any]) -> str:
     parts = [
         "# What holds of the papers\n\n"
         "Every claim that was put to the test, with its verdict. *As printed only*: it holds for the paper's own "
-        "algorithm and settings, and not for everlearn's default, which does not need what the claim promises or does "
-        "better without it. This page is made from the results of `everlearn reproduce --verdicts`; "
-        "[reproduction](reproduction.md) has the tables behind it, and [errata](errata.md) what is wrong in print.\n\n"
+        "algorithm and settings, and not for everlearn's default. This page is made from the results of "
+        "`everlearn reproduce --verdicts`; [reproduction](reproduction.md) has the tables behind it, and "
+        "[errata](errata.md) what is wrong in print.\n\n"
         + Table(("paper", "claims", *_SHORT.values()), rows).markdown()
     ]
     for key, about in _papers(record):
@@ -141,8 +141,8 @@ def _counts(claims: list[dict[str, Any]]) -> list[int]:
 
 def _verdict_table(claims: list[tuple[dict[str, Any], dict[str, Any]]], paper: str = "") -> str:
     rows = [
-        (f"{s['paper']}:{s['item']}", c["said"], Cell(_SHORT[c["verdict"]], strong=True), c["found"])
+        (Cell(c["said"], beneath=c["found"]), Cell(_SHORT[c["verdict"]], strong=True), f"{s['paper']}:{s['item']}")
         for s, c in claims
         if not paper or s["paper"] == paper
     ]
-    return Table(("item", "claim", "verdict", "found"), rows).markdown()
+    return Table(("claim (and what was found)", "verdict", "item"), rows).markdown()

@@ -147,10 +147,10 @@ def outlier_name(variance: float, least: float) -> str:
     return f"outlier component of variance {variance:g}, factor from {least:g} on"
 
 
-@PAPER.item("forms", "Sections 1 and 2: the forms before, and the whole posterior of the factor", seconds=(8, 40))
+@PAPER.item("forms", "Sections 1 and 2: the forms before, and the whole posterior of the factor", seconds=(6, 20))
 def forms(context: Context) -> Findings:
     """Errors of every way to find the factor on the data of section 3.1; Sato's form beside eq. 7."""
-    n_runs = context.pick(3, 20)
+    n_runs = context.pick(3, 10)
     tau = 1.0 / NOISE**2
     prior = Posterior(np.zeros((2, 1)), PRIOR * np.eye(1))
     schedules: dict[str, Schedule] = {SATO: sato_schedule}
