@@ -68,7 +68,7 @@ class StreamingPosterior:
     ...     X = rng.normal(size=(20, 2))
     ...     y = X @ [1.0, -2.0] + rng.normal(size=20)
     ...     weights = weights.update((np.linalg.lstsq(X, y)[0], X.T @ X))
-    >>> print(weights.mean.round(1), weights.n_updates)
+    >>> print(weights.mean.round(), weights.n_updates)
     [ 1. -2.] 50
     """
 
