@@ -105,7 +105,8 @@ def test_merge_counts_every_batch_and_the_prior_once(as_iterator):
 
 def test_more_posteriors_than_a_tree_has_branches():
     parts = [StreamingPosterior(Beta([0.0, 0.0])).update([1, 0]) for _ in range(600)]
-    assert everlearn.merge(parts).posterior.natural.tolist() == [600, 0]
+    for models in (parts, tuple(parts), iter(parts)):
+        assert everlearn.merge(models).posterior.natural.tolist() == [600, 0]
 
 
 def test_mode_is_the_log_linear_pool_and_mean_the_mixtures_moments():

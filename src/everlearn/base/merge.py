@@ -75,7 +75,7 @@ def merge(
     if isinstance(models, Sequence) and len(models) <= FAN_IN:
         return _merge_at_once(models, method, weights, n_components)
     models = models if isinstance(models, Sequence) else _looked_into(models)
-    if isinstance(models, list) and isinstance(models[0], StreamingPosterior):
+    if isinstance(models, Sequence) and isinstance(models[0], StreamingPosterior):
         return _merge_at_once(models, method, weights, n_components)
     merger: Merger[Any] = Merger()
     for model in _in_canonical_order(models):
