@@ -63,11 +63,13 @@ def delta_by_halves(context: Context) -> Findings:
     rows: list[list[Cell]] = [[PAPER_NAMES[name], *(measured(scores[name, d]) for d in DELTAS)] for name in names]
     rows.append(["Average", *(measured(means[d], mark="*" if d == best else "") for d in DELTAS)])
     counted = ", ".join(f"{d:g} ({chosen.count(d)} of {repeats})" for d in DELTAS if d in chosen)
+    near = [d for d in DELTAS if overall[best] - overall[d] <= SAME_POINTS]
     claim = Claim(
         f"Two-fold cross-validation chooses delta = {DELTA:g}, one value for all sets.",
-        f"Chosen: {counted}. On average {best:g} is best, {overall[best] - overall[DELTA]:.2f} points above {DELTA:g} "
-        f"(threshold: {SAME_POINTS:g} points).",
-        overall[best] - overall[DELTA] <= SAME_POINTS,
+        f"Chosen: {counted} (threshold: {DELTA:g} in more than half). On average {best:g} is best, "
+        f"{overall[best] - overall[DELTA]:.2f} points above {DELTA:g}; within {SAME_POINTS:g} points of it lie "
+        f"{', '.join(f'{d:g}' for d in near)}.",
+        2 * chosen.count(DELTA) > repeats,
     )
     table = Table("Accuracy in percent by delta", ["", *(f"{d:g}" for d in DELTAS)], rows, "* best on average")
     about = f"{READING.split('rows shuffled')[0]}rows shuffled, two folds."
