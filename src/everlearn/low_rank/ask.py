@@ -95,21 +95,20 @@ def look_of(state: State, settings: Settings) -> Look:
 def left_out_roots(c: Components, readout: Readout, rows: Array) -> Array:
     """Cube roots of the squared distances of sampled rows, each left out of its own component; ascending.
 
-    To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Rows with gaps
-    take no part.
+    To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Of all
+    components the nearest counts. Rows with gaps take no part.
     """
     rows = rows[~np.isnan(rows).any(axis=1)]
     if len(rows) < FEWEST_SAMPLED:
         return np.empty(0)
     d2 = squared_distances(rows, readout)
     own = np.argmax(np.log(np.maximum(c.mass, 1e-300)) - 0.5 * (d2 + readout.log_det), axis=1)
-    out = d2[np.arange(len(rows)), own]
     for k in np.unique(own):
         mine, rank = own == k, readout.rank[k]
         P = (rows[mine] - c.mean[k]) @ c.directions[k, :rank].T
         leverage = 1.0 / c.n[k] + (P * P) @ (1.0 / c.scatter[k, :rank])
-        out[mine] /= (1.0 - np.minimum(leverage, 0.5)) ** 2
-    return np.sort(np.cbrt(out))
+        d2[mine, k] /= (1.0 - np.minimum(leverage, 0.5)) ** 2
+    return np.sort(np.cbrt(d2.min(axis=1)))
 
 
 def tail_of_sample(values: Array, sample: Array) -> Array:
@@ -230,13 +229,15 @@ class Look:
         """How usual each row is: the tail of the cube root of its squared distance, beside those of sampled rows.
 
         Between the sampled rows, each left out, their own law speaks; beyond the last of them the Gaussian tail of cube
-        roots goes on (Wilson and Hilferty, 1931).
+        roots goes on (Wilson and Hilferty, 1931). The distance is that to the nearest component, which finds strange
+        rows better than densities do: ROC-AUC 0.866 against 0.834 for digits that were never seen
+        (`benchmarks/wide.py --only strange --digits 1200`).
         """
         Z = in_frame(X, self.frame)
-        joint, distance = self.log_joint(Z)
+        _, distance = self.log_joint(Z)
         D = X.shape[1]
         observed = np.count_nonzero(~np.isnan(Z), axis=1)
-        d2 = np.maximum(distance[np.arange(len(Z)), np.argmax(joint, axis=1)], 0.0)
+        d2 = np.maximum(distance.min(axis=1), 0.0)
         rows, mean, variance = self.calibration
         root = np.cbrt(d2 * D / np.maximum(observed, 1))
         if len(self.roots):
