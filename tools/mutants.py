@@ -40,6 +40,13 @@ MUTANTS = {
         "        stop = min(len(X), at + max(end - rows_seen(state), 300))",
         ("tests/mixture/test_estimator.py", "tests/mixture/test_contracts.py"),
     ),
+    "sensors that appear": Mutant(
+        "a sensor that appears is watched with the others after a while",
+        "watch/watcher.py",
+        '        self._advance(np.concatenate([np.column_stack([before, drawn]), gathered]), "always")',
+        '        self._advance(np.concatenate([_padded(before, len(self.columns)), gathered]), "always")',
+        ("tests/watch/test_watcher.py",),
+    ),
     "infinity": Mutant(
         "infinity is an error that names its row and column",
         "linalg/column_scan.py",
