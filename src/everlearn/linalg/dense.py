@@ -157,6 +157,29 @@ def softmax(values, n, out):
 
 
 @inner
+def dot(a, b, n):
+    """Product of the first n numbers of two vectors."""
+    value = 0.0
+    for i in range(n):
+        value += a[i] * b[i]
+    return value
+
+
+@inner
+def divide_columns(x, seen, gaps):
+    """Numbers of the columns of x that are observed, and of those that are not, in order; returns how many are."""
+    g, h = 0, 0
+    for i in range(len(x)):
+        if x[i] == x[i]:
+            seen[g] = i
+            g += 1
+        else:
+            gaps[h] = i
+            h += 1
+    return g
+
+
+@inner
 def solve_lower(L, m, b):
     """Solve L z = b in place for the leading m x m triangle."""
     for i in range(m):

@@ -1,9 +1,12 @@
-"""Rows with gaps: marginal densities, conditional moments, draws, and expectation-maximisation."""
+"""Rows with gaps: marginal densities, conditional moments, draws, and expectation-maximisation.
+
+Loops are written out: NumPy's functions would double the seconds that these kernels take to compile.
+"""
 
 import numpy as np
 
 from everlearn.linalg.compile import kernel
-from everlearn.linalg.dense import cholesky_of_block, solve_lower
+from everlearn.linalg.dense import cholesky_of_block, divide_columns, dot, softmax, solve_lower
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, posterior_scatter
 
 
@@ -14,25 +17,30 @@ def condition(x, mean, covariance, filled, rest):
     `filled` becomes x with the conditional mean in its gaps, `rest` the conditional covariance of the gaps (zero
     elsewhere). With o the observed and u the other columns, ``E[u | o] = mu_u + Sigma_uo Sigma_oo^-1 (x_o - mu_o)``.
     """
-    seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
-    g, h = len(seen), len(gaps)
+    D = len(x)
+    columns = np.empty((2, D), np.int64)
+    seen, gaps = columns[0], columns[1]
+    g = divide_columns(x, seen, gaps)
+    h = D - g
     L, y = np.empty((g, g)), np.empty(g)
-    log_det = cholesky_of_block(covariance, seen, 0, L)
+    log_det = cholesky_of_block(covariance, seen[:g], 0, L)
     for i in range(g):
         y[i] = x[seen[i]] - mean[seen[i]]
         filled[seen[i]] = x[seen[i]]
     solve_lower(L, g, y)
-    d2 = np.sum(y * y)
+    d2 = dot(y, y, g)
     T = np.empty((h, g))
     for a in range(h):
         for i in range(g):
             T[a, i] = covariance[gaps[a], seen[i]]
         solve_lower(L, g, T[a])
-        filled[gaps[a]] = mean[gaps[a]] + np.sum(T[a] * y)
-    rest[:] = 0.0
+        filled[gaps[a]] = mean[gaps[a]] + dot(T[a], y, g)
+    for i in range(D):
+        for j in range(D):
+            rest[i, j] = 0.0
     for a in range(h):
         for b in range(h):
-            rest[gaps[a], gaps[b]] = covariance[gaps[a], gaps[b]] - np.sum(T[a] * T[b])
+            rest[gaps[a], gaps[b]] = covariance[gaps[a], gaps[b]] - dot(T[a], T[b], g)
     return -0.5 * (g * LOG_2PI + log_det + d2), d2
 
 
@@ -46,7 +54,10 @@ def fill_row(x, k, components, shape, filled, rest):
     covariance = np.empty((D, D))
     count = components.counts[k]
     posterior_scatter(count, components.scatter[k], shape, covariance)
-    covariance *= covariance_factor(count, shape.tau)
+    factor = covariance_factor(count, shape.tau)
+    for i in range(D):
+        for j in range(D):
+            covariance[i, j] *= factor
     log_density, d2 = condition(x, components.means[k], covariance, filled, rest)
     return np.log(components.mass[k]) + log_density, d2
 
@@ -56,26 +67,27 @@ def fill_sample(X, mixture, uniforms, normals):
     """Fill the gaps of X by a draw from a mixture given the rest of each row, in place."""
     D, K = X.shape[1], len(mixture.weights)
     filled, rest, joint = np.empty((K, D)), np.empty((K, D, D)), np.empty(K)
-    L, index = np.empty((D, D)), np.empty(D, np.int64)
+    L, columns = np.empty((D, D)), np.empty((2, D), np.int64)
+    seen, gaps = columns[0], columns[1]
     for t in range(len(X)):
-        if not np.isnan(np.sum(X[t])):
+        h = D - divide_columns(X[t], seen, gaps)
+        if h == 0:
             continue
         for k in range(K):
             log_density, _ = condition(X[t], mixture.means[k], mixture.covariances[k], filled[k], rest[k])
             joint[k] = np.log(mixture.weights[k]) + log_density
-        joint[:] = np.exp(joint - np.max(joint))
-        k = min(np.searchsorted(np.cumsum(joint), uniforms[t] * np.sum(joint)), K - 1)
-        h = 0
-        for i in range(D):
-            if np.isnan(X[t, i]):
-                index[h] = i
-                rest[k, i, i] *= 1.0 + 1e-9
-                h += 1
-        log_det = cholesky_of_block(rest[k], index[:h], 0, L)
+        softmax(joint, K, joint)
+        k, mass = 0, joint[0]
+        while mass < uniforms[t] and k < K - 1:
+            k += 1
+            mass += joint[k]
         for a in range(h):
-            X[t, index[a]] = filled[k, index[a]]
+            rest[k, gaps[a], gaps[a]] *= 1.0 + 1e-9
+        log_det = cholesky_of_block(rest[k], gaps[:h], 0, L)
+        for a in range(h):
+            X[t, gaps[a]] = filled[k, gaps[a]]
             if np.isfinite(log_det):
-                X[t, index[a]] += np.sum(L[a, : a + 1] * normals[t, : a + 1])
+                X[t, gaps[a]] += dot(L[a], normals[t], a + 1)
 
 
 @kernel
@@ -91,12 +103,9 @@ def expect_gaps(Z, weights, mixture, sums, start, stop):
         for k in range(K):
             log_density, _ = condition(Z[t], mixture.means[k], mixture.covariances[k], filled[k], rest[k])
             joint[k] = np.log(mixture.weights[k]) + log_density
-        top = np.max(joint)
-        joint[:] = np.exp(joint - top)
-        s = np.sum(joint)
-        value += weights[t] * (top + np.log(s))
+        value += weights[t] * softmax(joint, K, joint)
         for k in range(K):
-            r = weights[t] * joint[k] / s
+            r = weights[t] * joint[k]
             if r < 1e-6:
                 continue
             sums.counts[k] += r

@@ -8,7 +8,7 @@ if it does not, the next axis is tried.
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import cholesky_of_block, copy_vector
+from everlearn.linalg.dense import cholesky_of_block, copy_vector, divide_columns, dot
 
 # A component begins when it has this many rows, and D more: before, its factors still move.
 FIRST_ROWS = 10.0
@@ -133,9 +133,11 @@ def whiten(factor, mean, x, u):
 @kernel
 def draw_gaps(x, filled, rest, normals, out):
     """A draw of the gaps of x, given their conditional means in `filled` and their conditional covariance `rest`."""
-    gaps = np.flatnonzero(np.isnan(x))
+    columns = np.empty((2, len(x)), np.int64)
+    seen, gaps = columns[0], columns[1]
+    h = len(x) - divide_columns(x, seen, gaps)
     copy_vector(filled, out)
-    L = np.empty((len(gaps), len(gaps)))
-    if np.isfinite(cholesky_of_block(rest, gaps, 0, L)):
-        for a in range(len(gaps)):
-            out[gaps[a]] += np.sum(L[a, : a + 1] * normals[: a + 1])
+    L = np.empty((h, h))
+    if np.isfinite(cholesky_of_block(rest, gaps[:h], 0, L)):
+        for a in range(h):
+            out[gaps[a]] += dot(L[a], normals, a + 1)
