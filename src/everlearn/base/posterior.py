@@ -43,14 +43,10 @@ class StreamingPosterior:
 
     Attributes
     ----------
-    prior
+    prior : tuple or object
         As it was given.
-    posterior
-        What is known now, in the same form: a prior for another.
     n_updates : int
         Batches learned.
-    mean, precision, covariance : ndarray
-        Of a Gaussian posterior.
 
     References
     ----------
@@ -100,6 +96,7 @@ class StreamingPosterior:
         Returns
         -------
         self
+            The posterior after it.
         """
         if self._reference is None:
             added = _finite(evidence, "evidence")
@@ -127,6 +124,7 @@ class StreamingPosterior:
         Returns
         -------
         self
+            The posterior after it.
         """
         if self._reference is None:
             if type(posterior) is not type(self.prior):
@@ -156,6 +154,7 @@ class StreamingPosterior:
         Returns
         -------
         self
+            The posterior after it.
         """
         if not 0.0 <= factor <= 1.0:
             raise InputError(f"factor must be from 0 (forget everything) to 1 (nothing); got {factor!r}.")
