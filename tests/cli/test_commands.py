@@ -121,6 +121,32 @@ def test_a_detector_scores_rows_and_names_the_column_to_blame(run):
     assert everlearn.load("d.evl").n_samples_seen_ == 800
 
 
+def test_learning_a_detector_tells_what_is_strange(run):
+    odd = X.copy()
+    odd[700, 1] += 12 * X[:, 1].std()
+    write("odd.csv", odd)
+    said = run(
+        "learn",
+        "odd.csv",
+        "--model",
+        "detector",
+        "--set",
+        "patience=300",
+        "--model-file",
+        "d.evl",
+        "--report",
+        "r.html",
+    )
+    assert "column to blame" in said
+    assert any("700" in line.split() and "torque" in line for line in said.splitlines())
+    with open("r.html") as file:
+        assert "Who is to blame" in file.read()
+    model = everlearn.load("d.evl")
+    assert isinstance(model, everlearn.AnomalyDetector)
+    assert model.patience == 300
+    assert "a detector has the settings" in run("learn", "odd.csv", "--model", "detector", "--set", "x=1", status=2)
+
+
 def test_bad_rows_are_said_on_standard_error(run):
     with open("rows.csv", "a") as file:
         file.write("1,2\nx,2,3\n")

@@ -50,3 +50,9 @@ def log_p_by_rank(value, remembered):
     order = np.sort(remembered)
     rank = np.interp(value, order, np.arange(len(order)) + 0.5)
     return np.log((len(order) - rank + 0.5) / (len(order) + 1))
+
+
+def left_out_atypicality(i, X):
+    """Atypicality of row i under one Gaussian that is fitted to the other rows."""
+    rest = np.delete(X, i, axis=0)
+    return atypicality(X[i], np.ones(1), rest.mean(axis=0)[None], np.cov(rest.T, bias=True)[None])

@@ -72,6 +72,18 @@ def checked(picture):
     return go.Figure(picture)
 
 
+def test_the_column_to_blame_comes_first_in_its_picture():
+    rng = np.random.default_rng(0)
+    detector = named(everlearn.AnomalyDetector(), rng.normal(size=(600, 3)), ("rpm", "torque", "temp"))
+    picture = pictures.blame(detector.explain([[0.0, 9.0, 0.0]]))
+    checked(picture)
+    (bars,) = picture["data"]
+    assert bars["y"][0] == "torque"
+    assert bars["x"] == sorted(bars["x"], reverse=True)
+    assert bars["customdata"][0].startswith("9, expected ")
+    assert "torque 9" in picture["layout"]["meta"]["alt"]
+
+
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_pictures_of_a_run(history):
     figure = checked(pictures.likelihood(history, EVENTS))

@@ -20,6 +20,7 @@ from everlearn.typing import Array
 
 MAX_EVENTS = 1000
 KINDS = ("anomaly", "new_normal")
+FIRST_EVENT = 200  # rows that raise no alarm
 GAP = 10  # rows without alarm after which the next alarm is another event
 # Rows less probable than this are held back, whatever rate of alarms is asked for: benchmarks/anomaly.py compares.
 GUARD_LEVEL = 1e-2
@@ -89,8 +90,9 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         scored in their order and teach nothing.
     patience : int, default=500
         Number of suspicious rows after which they are a new normal. A usual row takes a tenth of a row off.
-    grace_period : int, default=200
-        Number of rows that are learned whatever they are, and raise no alarm.
+    grace_period : int, default=500
+        Number of rows that are learned whatever they are: long enough for a stream to show its regimes and the ways
+        between them. What comes later and is too strange is held back.
     model : estimator, optional
         The mixture, of which a clone is learned; ``IncrementalGaussianMixture()`` by default.
     random_state : int, default=0
@@ -108,6 +110,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         Number of rows seen.
     n_held_ : int
         Number of rows that are held back.
+    held_rows_ : ndarray of shape (n_held_, n_features_in_)
+        The rows that are held back, in their order: what `explain` can be asked about.
     keeps_rows_ : bool
         Always true: a sample of rows, the latest rows and those held back are part of the model and of its file.
     n_features_in_ : int
@@ -156,7 +160,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         contamination: float | None = None,
         learning: str = "guarded",
         patience: int = 500,
-        grace_period: int = 200,
+        grace_period: int = 500,
         model: Any = None,
         random_state: int = 0,
     ) -> None:
@@ -299,7 +303,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         alarmed = np.flatnonzero(info.log_p < self.offset_)
         if not len(alarmed) and not released:
             return
-        alarmed = alarmed[alarmed + before >= self.grace_period]
+        alarmed = alarmed[alarmed + before >= min(self.grace_period, FIRST_EVENT)]
         for t in alarmed:
             log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))
         for one in released:
@@ -432,6 +436,14 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         """Number of rows that are held back."""
         self._check_started()
         return int(min(self._state_.guard.held[0], len(self._state_.guard.rows)))
+
+    @property
+    def held_rows_(self) -> Array:
+        """The rows that are held back, in their order; the latest `patience` of them."""
+        self._check_started()
+        guard, n = self._state_.guard, self.n_held_
+        held = int(guard.held[0])
+        return guard.rows[np.arange(held - n, held) % len(guard.rows)]
 
     @property
     def keeps_rows_(self) -> bool:

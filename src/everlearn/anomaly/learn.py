@@ -13,6 +13,7 @@ from everlearn.anomaly import keep
 from everlearn.anomaly.kernels import rows as kernels
 from everlearn.anomaly.kernels.sample import refresh_sample
 from everlearn.anomaly.kernels.season import latest_rows, look_for_period, rebuild_profile
+from everlearn.anomaly.rescore import remember_released, rescore_memories
 from everlearn.anomaly.state import (
     LAGS,
     REGRESSORS,
@@ -38,8 +39,9 @@ from everlearn.typing import Array
 
 SAMPLE_ROWS = 400  # rows of the sample: 200 and 800 were no better on benchmarks/anomaly.py
 REMEMBERED, REMEMBERED_COMBINED = 2000, 8000
-# An exponential mean over tau rows has one independent value in 2 tau rows or more, and is remembered every 0.4 tau.
-SLOW_INDEPENDENT = 0.1
+# An exponential mean over tau rows has one independent value in 2 tau rows, and is remembered every 0.4 tau. Drifts and
+# activity have heavier tails: as if half as many were independent.
+LEVEL_INDEPENDENT, SLOW_INDEPENDENT = 0.2, 0.1
 RING = 2048  # rows in which a period is looked for
 FIRST_ROWS = 10  # rows before the columns have units
 UNITS_FIXED = 640  # row from which the units of the past stay
@@ -62,11 +64,17 @@ def init(D: int, settings: Settings) -> State:
         ),
         no_density(D), init_past(Units(np.zeros(D), np.ones(D))),
         Season(np.full((RING, D), np.nan), np.zeros((RING, D)), np.zeros(RING)),
-        init_memory(np.where(settings.strides > 1, SLOW_INDEPENDENT, 1.0), REMEMBERED),
+        init_memory(independent_shares(settings), REMEMBERED),
         init_memory(np.ones(1), REMEMBERED_COMBINED),
         Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.array([1.0, 0.0])),
         Pending(np.zeros((MOST_PENDING, D)), counter()),
     )  # fmt: skip
+
+
+def independent_shares(settings: Settings) -> Array:
+    """Of each statistic, how many independent values there are in a remembered one."""
+    levels = np.array([name.startswith("level") for name in STATISTICS])
+    return np.where(settings.strides > 1, np.where(levels, LEVEL_INDEPENDENT, SLOW_INDEPENDENT), 1.0)
 
 
 def init_memory(independent: Array, M: int) -> Memory:
@@ -174,10 +182,14 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     """Do what is due after a row."""
     clock, released = state.clock, []
     if state.guard.pressure[0] >= settings.patience:
-        released.append(keep.release(state, settings, mixture))
+        release, held = keep.release(state, settings, mixture)
+        released.append(release)
         state = refreshed(state, settings, mixture)
+        remember_released(state, *held, settings, scratch_for(state))
     elif clock.learned[0] >= clock.next_sample[0] or state.pending.size[0] == MOST_PENDING:
         state = refreshed(state, settings, mixture)
+        if clock.learned[0] == settings.grace:
+            rescore_memories(state, settings, init_past(state.past.units), scratch_for(state))
     if clock.rows[0] == clock.next_period[0]:
         clock.period[0] = look_for_period(state.season, state.past.units, clock.rows[0], clock.period[0])
         clock.next_period[0] = int(1.6 * clock.next_period[0])
@@ -193,6 +205,8 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
     clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
+    if clock.learned[0] < settings.grace:
+        clock.next_sample[0] = min(clock.next_sample[0], settings.grace)
     return state._replace(density=frozen(mixture, sample))
 
 

@@ -11,6 +11,7 @@ import everlearn
 
 KINDS = {
     "mixture": "IncrementalGaussianMixture",
+    "detector": "AnomalyDetector",
     "ppca": "OnlinePPCA",
     "variational": "VariationalPPCA",
     "classifier": "IncrementalGaussianMixtureClassifier",

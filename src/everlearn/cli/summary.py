@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
+from everlearn.reporting.queries import is_detector, is_fitted
 from everlearn.reporting.tables import Table, number
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN_COMPONENTS = 6
 _SHOWN_COLUMNS = 6
+_SHOWN_ANOMALIES = 8
 _SHOWN_NAMES = 20
 
 Array = NDArray[np.float64]
@@ -53,7 +55,11 @@ def show_summary(session: Session, console: Console) -> None:
 
 
 def moments_of(model: Any) -> tuple[Array, Array] | None:
-    """Mean and standard deviation of each column; None for a model of something else."""
+    """Mean and standard deviation of each column; None for a model of something else, or of too few rows."""
+    if is_detector(model):
+        if not is_fitted(model):
+            return None
+        model = model.mixture_
     if getattr(model, "covariance_type_", "") == "low_rank":
         return model._column_moments()  # type: ignore[no-any-return]
     if hasattr(type(model), "weights_"):
@@ -67,8 +73,11 @@ def moments_of(model: Any) -> tuple[Array, Array] | None:
 
 
 def show_parts(model: Any, names: list[str], console: Console) -> None:
-    """The heaviest components of a mixture, or the axes of a PCA."""
+    """The heaviest components of a mixture, the axes of a PCA, or what a detector found strange."""
     shown = names[:_SHOWN_COLUMNS]
+    if is_detector(model):
+        show_anomalies(model, names, console)
+        return
     if hasattr(type(model), "weights_"):
         weights, means = model.weights_, model.means_
         heaviest = np.argsort(-weights)[:_SHOWN_COMPONENTS]
@@ -82,6 +91,24 @@ def show_parts(model: Any, names: list[str], console: Console) -> None:
         console.print(f"\n{type(model).__name__} with {model.n_components_} components.")
         return
     table.show(console)
+
+
+def show_anomalies(model: Any, names: list[str], console: Console) -> None:
+    """The strangest of a detector's latest anomalies, with the column to blame, and how many there were."""
+    events = model.events_
+    found = [event for event in events if event.kind == "anomaly"]
+    strangest = sorted(sorted(found, key=lambda event: event.value)[:_SHOWN_ANOMALIES], key=lambda event: event.row)
+    rows = [
+        (f"{e.row:,}" if e.row == e.last else f"{e.row:,} to {e.last:,}", f"{e.value:.1g}", names[e.column])
+        for e in strangest
+    ]
+    n_accepted = len(events) - len(found)
+    accepted = f" Rows became a new normal {n_accepted} times." if n_accepted else ""
+    Table(("rows", "p-value", "column to blame"), rows, f"The strangest of {len(found)} anomalies").show(console)
+    console.print(
+        f"One row in {1 / model.false_alarm_rate:,.0f} would raise a false alarm. {model.n_held_:,} rows are held "
+        f"back: too strange to be learned.{accepted}"
+    )
 
 
 def suggest(asked: Any, session: Session, console: Console) -> None:

@@ -157,6 +157,38 @@ def weights(model: Any) -> Picture:
     return _picture([bars], layout, f"Weights of {_few(len(shares), 'component')}; the heaviest has {shares[0]:.1%}.")
 
 
+def blame(explanation: Any, row: int = 0) -> Picture:
+    """How strange each column of a row is, the most to blame first, and where its value was expected.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        What `AnomalyDetector.explain` said.
+    row : int, default=0
+        The row of the explanation.
+    """
+    nats = explanation.blame[row]
+    shown = np.argsort(-nats, kind="stable")[:_MOST_COMPONENTS]
+    names = [_plain(explanation.columns[j]) for j in shown]
+    told = [
+        f"{explanation.values[row, j]:.4g}, expected {explanation.low[row, j]:.4g} to {explanation.high[row, j]:.4g} "
+        "from the others"
+        for j in shown
+    ]
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "x": _values(nats[shown]),
+        "y": names,
+        "customdata": told,
+        "marker": {"color": [RED, *[BLUE] * (len(shown) - 1)]},
+        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
+    }
+    layout = _layout("strangeness in nats", "")
+    layout["yaxis"]["autorange"] = "reversed"
+    return _picture([bars], layout, f"Strangeness of {_few(len(nats), 'column')}: {explanation.text(row)}.")
+
+
 def components(model: Any, axes: Sequence[str] | None = None) -> Picture:
     """Density and components of a model on two axes; an ellipse holds nine tenths of its component's rows.
 

@@ -16,7 +16,7 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.reporting import figures as pictures
 from everlearn.reporting.assets import asset, plotly_js
-from everlearn.reporting.queries import column_names, is_fitted, mixture_of
+from everlearn.reporting.queries import column_names, is_detector, is_fitted, mixture_of
 from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table
 from everlearn.streams.sources.times import TimeFormat
@@ -101,6 +101,9 @@ def _drawings(model: Any, history: Sequence[Any], events: Sequence[Any]) -> dict
     if is_fitted(model):
         found["components"] = ("Components", False, pictures.components(model))
         found["weights"] = ("Weights", False, pictures.weights(model))
+    if is_detector(model) and is_fitted(model) and model.n_held_:
+        told = model.explain(model.held_rows_[-1:])
+        found["blame"] = ("Who is to blame for the latest row held back", False, pictures.blame(told))
     found["forgetting"] = ("Forgetting and memory", False, pictures.forgetting(history))
     found["throughput"] = ("Throughput", False, pictures.throughput(history))
     if is_fitted(model):

@@ -20,6 +20,7 @@ Examples:
   tail -f sensors.jsonl | everlearn learn - --state run.db
   everlearn learn sensors.csv --follow --state run.db --novelties novelties.jsonl
   everlearn learn kafka://broker:9092/sensors --state run.db --scores redis://localhost/scores
+  everlearn learn sensors.csv --model detector --set patience=2000 --model-file watch.evl
   everlearn learn parts.parquet --model classifier --target defect --model-file parts.evl
   everlearn learn sensors.csv --set forgetting=adaptive --set max_components=50
   everlearn learn fleet.parquet --by device --state fleet.db

@@ -1,0 +1,103 @@
+"""Statistics of rows that have been learned, as the present model would give them if it had not seen the row."""
+
+import numpy as np
+
+from everlearn.anomaly.kernels.density import LOG_2PI, complete_square, log_chi2_tail, partial_square, standardise
+from everlearn.anomaly.kernels.memory import fit_tail, log_p_value, remember
+from everlearn.anomaly.kernels.past import advance, predictability
+from everlearn.anomaly.kernels.rows import ALWAYS_REMEMBERED, any_observed, combined_score, statistics_of
+from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
+from everlearn.linalg.compile import kernel
+
+LEAST_LEFT = 0.05  # share of a component's spread that must stay without the row: below it the row is the component
+
+
+@kernel
+def left_out_atypicality(x, density, rows, scratch):
+    """`atypicality` of a learned row under components without it, to which it belongs by its responsibilities r_k.
+
+    A Gaussian of n rows that loses one at the squared Mahalanobis distance d^2 has it at n / (n - 1) d^2 / (1 - d^2 /
+    (n - 1)) afterwards (rank-one downdate of mean and covariance); here n is n_k = w_k rows, and r_k of the row goes.
+    A component that is the row alone is gone without it. Where none is left, the row keeps its plain value.
+    """
+    D, K, z = x.shape[0], density.heights.shape[0], scratch.z
+    m = standardise(x, density, scratch)
+    if K == 0 or m == 0:
+        return np.nan
+    squares, joint = np.empty(K), np.empty(K)
+    for k in range(K):
+        if m == D:
+            squares[k] = complete_square(density, k, z, scratch.e)
+            joint[k] = density.heights[k] - 0.5 * squares[k]
+        else:
+            squares[k], log_det = partial_square(density, k, z, scratch.places[:m], scratch)
+            joint[k] = density.log_weights[k] - 0.5 * (m * LOG_2PI + log_det + squares[k])
+    r = np.exp(joint - joint.max())
+    r /= r.sum()
+    with_row, without = np.full(K - 1, -np.inf), np.full(K - 1, -np.inf)
+    for k in range(K - 1):
+        with_row[k] = density.log_weights[k] + log_chi2_tail(squares[k], m)
+        n = np.exp(density.log_weights[k]) * rows
+        left = n - r[k]
+        spread = 1.0 - r[k] * squares[k] / left if left > 0.0 else 0.0
+        if spread > LEAST_LEFT:
+            without[k] = np.log(left / max(rows - 1.0, 1.0)) + log_chi2_tail(squares[k] * n / left / spread, m)
+    parts = without if without.max() > -np.inf else with_row
+    return -parts.max() - np.log(np.exp(parts - parts.max()).sum())
+
+
+@kernel
+def rescore_static(X, state, scratch, out):
+    """Statistics of rows that do not depend on the rows before, into the first four columns of `out`."""
+    for t in range(len(X)):
+        out[t, 0] = left_out_atypicality(X[t], state.density, float(state.clock.learned[0]), scratch)
+        out[t, 1] = column_rarity(X[t], state.sample)
+        if not np.isnan(out[t, 1]):
+            out[t, 2], out[t, 3] = distances_to_mass(X[t], state.sample, scratch)
+
+
+@kernel
+def rescore_stream(X, state, settings, scratch, out):
+    """All statistics of rows in their order, into `out`; clock and past of the state move on, in place."""
+    rescore_static(X, state, scratch, out)
+    for t in range(len(X)):
+        if any_observed(X[t]):
+            statistics_of(X[t], state, settings, scratch)
+            out[t, 4:] = scratch.statistics[4:]
+        else:
+            out[t] = np.nan
+        advance(X[t], state.past, state.season, state.clock, scratch)
+        state.clock.rows[0] += 1
+        state.clock.predicted[0] += 1
+
+
+@kernel
+def refill(memory, statistics, numbers, strides):
+    """Forget what a memory holds and remember these statistics, by the numbers of their rows; in place."""
+    for i in range(statistics.shape[1]):
+        memory.size[i], memory.head[i], memory.since[i] = 0, 0, 0
+        for t in range(len(statistics)):
+            if numbers[t] % strides[i] == 0 and not np.isnan(statistics[t, i]):
+                remember(memory, i, statistics[t, i])
+        fit_tail(memory, i)
+
+
+@kernel
+def remember_released(statistics, numbers, state, strides):
+    """Remember the statistics of rows that were held back, in place; the slowest ones were remembered at once."""
+    for t in range(len(statistics)):
+        for i in range(statistics.shape[1]):
+            due = strides[i] < ALWAYS_REMEMBERED and numbers[t] % strides[i] == 0
+            if due and not np.isnan(statistics[t, i]):
+                remember(state.memory, i, statistics[t, i])
+
+
+@kernel
+def combine(statistics, state, settings, scratch, out):
+    """Combined score of each row of statistics, by their ranks in the memory as it is."""
+    gate = predictability(state.past, state.clock)
+    for t in range(len(statistics)):
+        for i in range(statistics.shape[1]):
+            part = -log_p_value(state.memory, i, statistics[t, i])
+            scratch.parts[i] = 300.0 if part > 300.0 else part
+        out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)
