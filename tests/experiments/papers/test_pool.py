@@ -75,7 +75,8 @@ def test_papers_stay_together_and_are_dealt_evenly():
 
 def test_what_measures_times_is_planned_alone():
     planned = plan(choose(), Settings(quick=True), processes=2)
-    assert [i.key for i in planned.alone] == ["figmn:table4", "figmn:fig1", "figmn:clustering", "figmn:mnist"]
+    timed = ["figmn:table4", "figmn:fig1", "figmn:two-step", "figmn:clustering", "figmn:mnist"]
+    assert [i.key for i in planned.alone] == timed
     assert not any(i.alone for share in planned.shares for i in share)
     assert sum(map(len, planned.shares)) + len(planned.alone) == len(choose())
 

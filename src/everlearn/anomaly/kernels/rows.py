@@ -29,10 +29,10 @@ FAR = 3.0  # nats beyond the level of the guard from which a row is never learne
 # a quarter of what the fit of a tail leaves out.
 FAR_RATE = 0.1
 # Where rows depend on those before, strange ones come in clumps, and the budget of those that are remembered must last
-# for one: with 1 alarms on autocorrelated rows are three times as many as asked for.
+# for one.
 MOST_SPARED = 20.0
 MOST_WEIGHT = 30.0  # by which a heavy tail raises the weight of a view
-MOST_BUDGET = 3.0  # suspicious rows that may be learned one after the other: a shift that begins with six is accepted
+MOST_BUDGET = 3.0  # suspicious rows that may be learned one after the other: with more, a lasting fault begins so
 
 
 @kernel
