@@ -35,7 +35,7 @@ from everlearn.service.app import create_app
 from everlearn.service.settings import Limits, Settings
 from everlearn.streams.session import Session
 from everlearn.streams.sources.files import FileSource
-from everlearn.streams.sources.jsonl import batch_of_messages, columns_of, payload_values
+from everlearn.streams.sources.jsonl import NewColumns, batch_of_messages, columns_of, payload_values
 from everlearn.streams.sources.schema import ALL_NUMBERS
 from everlearn.streams.store.records import BadRow, Event
 from everlearn.streams.store.store import Store
@@ -355,8 +355,9 @@ class Messages(Target):
             known += [self._of_first(values)] if isinstance(values, dict) else []
         n_learned = 0
         for columns in known:
-            batch = batch_of_messages([("here", data), ("there", {b"a": data})], columns)
-            if np.isinf(batch.X).any() or batch.X.shape[1] != len(columns.names):
+            new = NewColumns(columns, {}, ALL_NUMBERS)
+            batch = batch_of_messages("here", [("here", data), ("there", {b"a": data})], new)
+            if np.isinf(batch.X).any() or batch.X.shape[1] != len(new.columns.names):
                 raise BrokenPromise("A batch holds infinity, or has other columns than its source.")
             if len(batch.X) + len(batch.bad) != 2 or not all(bad.reason for bad in batch.bad):
                 raise BrokenPromise("A message is neither learned nor left out with its reason.")

@@ -115,3 +115,14 @@ class ClassifyingModel(Protocol):
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of those probabilities."""
+
+
+@runtime_checkable
+class DetectingModel(Protocol):
+    """An anomaly detector, which scores rows in their order and blames columns."""
+
+    def prequential(self, X: Any) -> Any:
+        """Score rows in their order, then learn them."""
+
+    def explain(self, X: Any) -> Any:
+        """Each column's part in how strange rows are."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
-from everlearn.reporting.queries import is_detector, is_fitted
 from everlearn.reporting.tables import Table, number
+from everlearn.typing import DetectingModel
 
 if TYPE_CHECKING:
     from everlearn.streams.session import Session
@@ -56,7 +56,9 @@ def show_summary(session: Session, console: Console) -> None:
 
 def moments_of(model: Any) -> tuple[Array, Array] | None:
     """Mean and standard deviation of each column; None for a model of something else, or of too few rows."""
-    if is_detector(model):
+    if isinstance(model, DetectingModel):
+        from everlearn.reporting.queries import is_fitted  # imports SciPy
+
         if not is_fitted(model):
             return None
         model = model.mixture_
@@ -75,7 +77,7 @@ def moments_of(model: Any) -> tuple[Array, Array] | None:
 def show_parts(model: Any, names: list[str], console: Console) -> None:
     """The heaviest components of a mixture, the axes of a PCA, or what a detector found strange."""
     shown = names[:_SHOWN_COLUMNS]
-    if is_detector(model):
+    if isinstance(model, DetectingModel):
         show_anomalies(model, names, console)
         return
     if hasattr(type(model), "weights_"):

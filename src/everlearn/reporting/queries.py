@@ -15,7 +15,7 @@ from everlearn.base.saved_mixture import SavedMixture
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
-from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel, PrequentialModel
+from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel, DetectingModel, PrequentialModel
 
 Array = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def has_target(model: Any) -> bool:
 
 def is_detector(model: Any) -> bool:
     """Whether this is an anomaly detector, which scores rows in their order."""
-    return hasattr(model, "explain") and hasattr(model, "prequential")
+    return isinstance(model, DetectingModel)
 
 
 def detector_that_follows(model: Any, alarm: float | None = None) -> Any:
