@@ -5,14 +5,11 @@ import pytest
 from scipy.stats import multivariate_t
 
 from everlearn.mixture.keep.evidence import common_shape, evidence
-from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.fitting import change_left_out
-from everlearn.mixture.kernels.rows import offer_row, uniform
-from everlearn.mixture.learn import empty_reservoir
-from everlearn.mixture.state import Settings, Shape
+from everlearn.mixture.state import Shape
 from naive import structure as naive
 
 
@@ -112,18 +109,3 @@ def test_common_shape_is_the_geometric_mean_of_what_commutes():
     rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf), 8000.0)
     found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0, False)
     np.testing.assert_allclose(found.matrix, 4.0 * np.eye(2), atol=0.25)
-
-
-def test_reservoir_keeps_the_rows_of_highest_priority():
-    rng = np.random.default_rng(0)
-    weights, sample = rng.uniform(0.1, 5.0, 500), empty_reservoir(50, 1)
-    rule = Settings(np.zeros(2), 0.1, 7, 0, 5, 200, False, fading_of(1.0, 200))
-    for t, w in enumerate(weights):
-        offer_row(np.array([float(t)]), w, sample, rule)
-    priorities = np.array([w / uniform(7, t) for t, w in enumerate(weights)])
-    kept = np.sort(sample.rows[:, 0]).astype(int)
-    np.testing.assert_array_equal(kept, np.sort(np.argsort(-priorities)[:50]))
-    assert np.exp(sample.level[0]) == pytest.approx(np.sort(priorities)[-51])
-    # Duffield, Lund and Thorup: max(w, level) estimates the weight of all rows without bias.
-    estimate = np.maximum(np.exp(sample.log_weights), np.exp(sample.level[0])).sum()
-    assert estimate == pytest.approx(weights.sum(), rel=0.2)

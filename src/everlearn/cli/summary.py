@@ -57,11 +57,7 @@ def show_summary(session: Session, console: Console) -> None:
 def moments_of(model: Any) -> tuple[Array, Array] | None:
     """Mean and standard deviation of each column; None for a model of something else, or of too few rows."""
     if isinstance(model, DetectingModel):
-        from everlearn.reporting.queries import is_fitted  # imports SciPy
-
-        if not is_fitted(model):
-            return None
-        model = model.mixture_
+        return moments_of_detector(model)
     if getattr(model, "covariance_type_", "") == "low_rank":
         return model._column_moments()  # type: ignore[no-any-return]
     if hasattr(type(model), "weights_"):
@@ -72,6 +68,13 @@ def moments_of(model: Any) -> tuple[Array, Array] | None:
     if hasattr(type(model), "mean_"):
         return model.mean_, np.sqrt(np.diagonal(model.get_covariance()))
     return None
+
+
+def moments_of_detector(detector: Any) -> tuple[Array, Array] | None:
+    """Those of its mixture."""
+    from everlearn.reporting.queries import is_fitted  # imports SciPy
+
+    return moments_of(detector.mixture_) if is_fitted(detector) else None
 
 
 def show_parts(model: Any, names: list[str], console: Console) -> None:
