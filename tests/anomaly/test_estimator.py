@@ -34,3 +34,15 @@ def test_held_rows_can_be_accepted_or_discarded():
     assert [event.kind for event in detector.events_][-1] == "new_normal"
     assert np.median(detector.score_samples(rng.normal(8.0, 1.0, size=(100, 2)))) > -4.0
     assert detector.accept_held().n_held_ == 0
+
+
+@pytest.mark.parametrize("learning", ["always", "guarded"])
+def test_a_sensor_that_appears_late_is_taken_in_its_own_units(learning):
+    """Its past is predicted in units of its own: in those of a column without values the prediction ran away."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 3)) * [1.0, 1.0, 30.0] + [0.0, 0.0, 100.0]
+    X[:800, 2] = np.nan
+    model = AnomalyDetector(learning=learning).partial_fit(X)
+    assert np.mean(model.p_value(X[-200:]) < 0.01) < 0.1
+    # Who learns always remembers the first values of the new sensor as strange as they were.
+    assert model.p_value([[0.0, 0.0, 1000.0]])[0] < (1e-3 if learning == "guarded" else 0.1)

@@ -211,14 +211,18 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
 
 
 def with_units(state: State, settings: Settings) -> State:
-    """Units of the past: taken at rows 10, 40, 160 and 640; the latest rows are then learned anew in them."""
+    """Units of the past: taken at rows 10, 40, 160 and 640, and when a column appears; the latest rows are then learned
+    anew in them.
+    """
     clock = state.clock
-    if clock.learned[0] < clock.next_units[0] or clock.next_units[0] > UNITS_FIXED:
+    due = clock.next_units[0] <= UNITS_FIXED and clock.learned[0] >= clock.next_units[0]
+    if not due and not has_late_column(state):
         return state
     units = Units(*(a.copy() for a in state.sample.units))
     state = state._replace(past=init_past(units))
     clock.predicted[0], clock.next_inverse[0] = 0, 0
-    clock.next_units[0] = max(4 * clock.next_units[0], 4 * FIRST_ROWS)
+    if due:
+        clock.next_units[0] = max(4 * clock.next_units[0], 4 * FIRST_ROWS)
     rows = clock.rows[0]
     kept = min(rows, RING)
     U = latest_rows(state.season, units, rows)
@@ -226,6 +230,17 @@ def with_units(state: State, settings: Settings) -> State:
     latest = state.season.ring[(np.arange(rows - kept, rows)) % RING]
     kernels.replay(latest, kernels.unpack(Task(state, settings, scratch_for(state))))
     return state
+
+
+def has_late_column(state: State) -> bool:
+    """Whether a column that had no value when the units were taken has some now."""
+    sample, old = state.sample, state.past.units
+    unknown = (old.centre == 0.0) & (old.scale == 1.0)
+    if not unknown.any():
+        return False
+    found = (~np.isnan(sample.rows[: sample.size[0]])).sum(axis=0) >= FIRST_ROWS
+    other = (sample.units.centre != old.centre) | (sample.units.scale != old.scale)
+    return bool((unknown & found & other).any())
 
 
 def frozen(mixture: Any, sample: Sample) -> Density:
