@@ -6,7 +6,6 @@ from scipy.stats import chi2, kstest
 
 from everlearn.gaussian.mixture import Mixture, log_density, responsibilities
 from everlearn.mixture.estimator import IncrementalGaussianMixture
-from everlearn.mixture.keep.schedule import reservoir_rows
 from everlearn.mixture.p_values import stand_ins
 
 
@@ -45,11 +44,11 @@ def test_uniform_on_rows_of_the_same_law(law, n):
 def test_uniform_for_every_pattern_of_gaps(columns):
     rng = np.random.default_rng(1)
     model = IncrementalGaussianMixture().fit(overlapping(rng, 4000))
-    X = np.full((2000, 2), np.nan)
-    X[:, columns] = overlapping(rng, 2000)[:, columns]
+    X = np.full((20_000, 2), np.nan)
+    X[:, columns] = overlapping(rng, len(X))[:, columns]
     p = model.p_value(X)
-    # Kolmogorov's distance between two samples of these sizes is exceeded once in 1,000 times.
-    assert kstest(p, "uniform").statistic < 1.95 * np.sqrt(1 / 2000 + 1 / reservoir_rows(2))
+    # With so many rows the distance that chance gives comes from the sampled rows alone.
+    assert kstest(p, "uniform").statistic < 0.05
     # The density of one column has a flat top: new rows there must not all lie above every sampled one.
     assert np.mean(p >= p.max() - 1e-9) < 0.005
 
