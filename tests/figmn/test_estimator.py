@@ -1,7 +1,6 @@
 """FIGMN as a user meets it."""
 
 import sys
-import time
 import warnings
 
 import numpy as np
@@ -19,6 +18,7 @@ from everlearn.checks import stream_checks
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.figmn import learn
 from everlearn.figmn.estimator import FIGMN
+from timing import cost_ratio
 
 CANNOT_APPLY = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -255,6 +255,39 @@ def test_parameters_out_of_range_are_named(parameters, message):
         FIGMN(**parameters).fit(np.zeros((5, 2)))
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("weight", [0.1, 1.0, 10.0])
+def test_halves_are_the_whole_whatever_the_weight_of_a_row(weight, covariance_type):
+    X = np.random.default_rng(0).normal(size=(12, 3)) * [1.0, 2.0, 0.5] + 4.0
+    parts = [
+        FIGMN(beta=0.0, scale=[1.0, 2.0, 0.5], covariance_type=covariance_type).partial_fit(
+            rows, sample_weight=np.full(len(rows), weight)
+        )
+        for rows in (X[:5], X[5:], X)
+    ]
+    merged, whole = parts[0] + parts[1], parts[2]
+    np.testing.assert_allclose(merged.means_, whole.means_, rtol=1e-12)
+    np.testing.assert_allclose(merged.covariances_, whole.covariances_, rtol=1e-10)
+    np.testing.assert_allclose(merged.score_samples(X), whole.score_samples(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_a_row_of_weight_two_is_the_row_twice(covariance_type):
+    X = np.random.default_rng(1).normal(size=(40, 3))
+    weights = np.tile([1.0, 2.0, 3.0, 1.0], 10)
+    settings = {"beta": 0.0, "scale": [1.0, 1.0, 1.0], "covariance_type": covariance_type}
+    weighed = FIGMN(**settings).partial_fit(X, sample_weight=weights)
+    repeated = FIGMN(**settings).partial_fit(np.repeat(X, weights.astype(int), axis=0))
+    np.testing.assert_allclose(weighed.means_, repeated.means_, rtol=1e-11)
+    np.testing.assert_allclose(weighed.covariances_, repeated.covariances_, rtol=1e-9)
+
+
+def test_a_row_may_weigh_a_million_times_what_was_there():
+    X, weights = np.random.default_rng(2).normal(size=(5, 2)), np.array([1.0, 1e6, 1.0, 1e6, 1e3])
+    model = FIGMN(beta=0.0, scale=[1.0, 1.0]).partial_fit(X, sample_weight=weights)
+    np.testing.assert_allclose(model.means_[0], np.average(X, axis=0, weights=weights), rtol=1e-9)
+
+
 def test_a_row_of_weight_zero_is_left_out():
     rng = np.random.default_rng(0)
     X, weights = rng.normal(size=(400, 2)), rng.integers(0, 3, 400).astype(float)
@@ -311,12 +344,10 @@ def test_one_row_at_a_time_costs_little_more_than_the_kernel():
     row = X[:1].copy()
     model.partial_fit(row), model.score_samples(row)
 
-    def seconds(call, n=500):
-        start = time.perf_counter()
-        for _ in range(n):
-            call(row)
-        return (time.perf_counter() - start) / n
+    def check(x):
+        np.isfinite(np.array(x, dtype=np.float64, ndmin=2)).all()
 
-    overhead = {f.__name__: min(seconds(f) for _ in range(5)) for f in (model.partial_fit, model.score_samples)}
-    # The limit of 20 microseconds is measured in benchmarks/mixture_sequential.py; a busy machine gets more room.
-    assert max(overhead.values()) < 100e-6, overhead
+    # In units of converting and checking one row with NumPy: 16 were measured; one more validation by scikit-learn
+    # would be 20 or more.
+    for call in (model.partial_fit, model.score_samples):
+        assert cost_ratio(call, check, [row] * 500) < 24, call.__name__

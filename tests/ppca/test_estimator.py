@@ -20,6 +20,7 @@ from everlearn.ppca.estimator import OnlinePPCA
 from everlearn.ppca.keep import Every, NaturalConstraint, OnChange
 from everlearn.ppca.schedules import PowerSchedule
 from everlearn.ppca.state import factor
+from timing import cost_ratio
 
 MODES = {
     "default": OnlinePPCA(2),
@@ -222,19 +223,14 @@ def test_changes_are_named_by_their_row():
 
 
 def test_a_short_row_call_costs_little():
-    import time
-
     model = OnlinePPCA(2).fit(make_rows())
-    x = make_rows(1, 1)
-    calls = {"partial_fit": 400, "score_samples": 400}
-    for name, n in calls.items():
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            for _ in range(n):
-                getattr(model, name)(x)
-            times.append((time.perf_counter() - start) / n)
-        assert min(times) < 150e-6, name
+    row = make_rows(1, 1)
+
+    def check(x):
+        np.isfinite(np.array(x, dtype=np.float64, ndmin=2)).all()
+
+    for call in (model.partial_fit, model.score_samples):
+        assert cost_ratio(call, check, [row] * 400) < 24, call.__name__
 
 
 # -- bad input -------------------------------------------------------------------------------------
@@ -418,7 +414,8 @@ def test_plain_online_em_gives_the_table_of_a_warm_start(protocols, policy, orde
     found = gaps(
         protocols, order, lambda: OnlinePPCA(3, learning_rate=rate, constraint=constraint_of(policy), mode="plain")
     )
-    assert found == pytest.approx(TABLE[policy, order], abs=0.03)
+    # In random order all end near batch maximum likelihood: the tolerance is of the size of what is left to it.
+    assert found == pytest.approx(TABLE[policy, order], abs=0.003 if order == "iid" else 0.03)
     robust = gaps(protocols, order, lambda: OnlinePPCA(3, learning_rate=rate, constraint=constraint_of(policy)))
     assert found - 0.001 <= robust <= 0.001
 
