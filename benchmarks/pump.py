@@ -18,10 +18,11 @@ from everlearn.datasets.pump import COLUMNS, PumpFault, PumpStream, pump_stream
 from everlearn.watch.episodes import ACCEPTED, Episode
 from everlearn.watch.watcher import Watcher
 
-SEEDS = (4711, 90125, 31337, 65537, 8128)
+SEEDS = (271828, 141421, 577215, 161803, 299792)
 HEALTHY = 6600.0  # seconds
-EARLY, LATE = 300.0, 600.0  # seconds by which an episode may begin before a fault, and last after it
+EARLY = 300.0  # seconds by which an episode may begin before a fault
 BATCH = 1000
+LEARNABLE = ("bearing fault", "regime change", "cavitation", "drift")  # the others leave no values to be learned
 
 
 class Run(NamedTuple):
@@ -45,24 +46,25 @@ def watched(seed: int, every: int) -> Run:
     return Run(stream, list(found.values()), time.process_time() - begun)
 
 
-def belongs(episode: Episode, fault: PumpFault) -> bool:
-    """Whether an episode is one of a fault: in its time, whatever the sensor."""
-    return fault.begin - EARLY <= episode.begin <= fault.end and episode.end >= fault.begin
+def overlaps(episode: Episode, fault: PumpFault) -> bool:
+    """Whether an episode and a fault share some time."""
+    return episode.begin <= fault.end and episode.end >= fault.begin
 
 
-def found_by(fault: PumpFault, episodes: list[Episode]) -> Episode | None:
-    """The first episode of a fault that has one of its sensors among the first two."""
-    for episode in episodes:
-        blamed = {COLUMNS.index(name) for name in episode.blamed[:2] if name in COLUMNS}
-        right = bool(blamed & set(fault.columns)) if fault.columns else episode.kind == "no data"
-        if belongs(episode, fault) and right:
-            return episode
-    return None
+def is_of(episode: Episode, fault: PumpFault) -> bool:
+    """Whether an episode tells of a fault: in its time, with one of its sensors among the first two."""
+    blamed = {COLUMNS.index(name) for name in episode.blamed[:2] if name in COLUMNS}
+    right = bool(blamed & set(fault.columns)) if fault.columns else episode.kind == "no data"
+    return right and fault.begin - EARLY <= episode.begin and overlaps(episode, fault)
 
 
-def is_false(episode: Episode, faults: tuple[PumpFault, ...]) -> bool:
-    """Whether an episode lies outside of all faults."""
-    return not any(episode.begin <= fault.end + LATE and episode.end >= fault.begin - EARLY for fault in faults)
+def accepted_early(episode: Episode, faults: tuple[PumpFault, ...]) -> bool:
+    """Whether an episode was accepted as normal less than an hour after it, or a fault within it, began."""
+    begins = [
+        episode.begin,
+        *(f.begin for f in faults if f.kind in LEARNABLE and episode.begin <= f.begin <= episode.end),
+    ]
+    return episode.status == ACCEPTED and episode.end - max(begins) < 3600.0
 
 
 def main() -> None:
@@ -74,26 +76,31 @@ def main() -> None:
     lines = [
         "# A pump of eight sensors, watched for twelve hours", "",
         "A fault is found when an episode of its time has one of its sensors among the first two to blame; the table "
-        "says how many minutes after the fault that began. False episodes lie outside of all faults. The defaults of "
-        "`Watcher` (one false alarm a day, accepted after an hour), the first 1:50 known to be healthy. Nothing was "
-        "chosen on these seeds.", "",
+        "says how many minutes after the fault that began. False episodes share no time with a fault; those that do "
+        "and blame other sensors are counted in a line of their own. The defaults of `Watcher` (one false alarm a day, "
+        "accepted after an hour), the first 1:50 known to be healthy. Nothing was chosen on these seeds.", "",
         "| " + " | ".join(head) + " |", "|---" * len(head) + "|",
     ]  # fmt: skip
     missed = 0
     for k, fault in enumerate(faults):
         cells = []
         for run in runs.values():
-            episode = found_by(run.stream.faults[k], run.episodes)
+            episode = next((e for e in run.episodes if is_of(e, run.stream.faults[k])), None)
             missed += episode is None
             cells.append(
                 "missed" if episode is None else f"{(episode.begin - run.stream.faults[k].begin) / 60:.1f} min"
             )
         lines.append(f"| {fault.kind} | " + " | ".join(cells) + " |")
-    false = [sum(is_false(e, run.stream.faults) for e in run.episodes) for run in runs.values()]
-    early = [sum(e.status == ACCEPTED and e.end - e.begin < 3600 for e in run.episodes) for run in runs.values()]
+    kept = [(run.episodes, run.stream.faults) for run in runs.values()]
+    false = [sum(not any(overlaps(e, f) for f in faults) for e in episodes) for episodes, faults in kept]
+    beside = [
+        sum(any(overlaps(e, f) for f in faults) and not any(is_of(e, f) for f in faults) for e in episodes)
+        for episodes, faults in kept
+    ]
+    early = [sum(accepted_early(e, run.stream.faults) for e in run.episodes) for run in runs.values()]
     rates = [len(run.stream.X) / run.seconds for run in runs.values()]
-    counts = {"false episodes": false, "accepted before an hour": early,
-              "episodes": [len(run.episodes) for run in runs.values()]}  # fmt: skip
+    counts = {"false episodes": false, "episodes in the time of a fault, of other sensors": beside,
+              "accepted before an hour": early, "episodes": [len(run.episodes) for run in runs.values()]}  # fmt: skip
     for name, values in counts.items():
         lines.append(f"| {name} | " + " | ".join(map(str, values)) + " |")
     lines.append("| rows a second of CPU | " + " | ".join(f"{rate:,.0f}" for rate in rates) + " |")

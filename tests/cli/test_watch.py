@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from brokers_for_tests import MockKafka, redis_server
+from brokers_for_tests import MockKafka, mosquitto, redis_server
 from everlearn import cli
+from everlearn.cli.learn_run import mqtt_session
 from everlearn.streams.sources.opening import open_source
 from everlearn.streams.store.store import Store
+from everlearn.streams.writers import open_writer
 from everlearn.watch.session import stored_episodes, stored_traces, watched_columns
 
 SENSORS = ("load [kW]", "heat [°C]", "flow [m3/h]", "oil [mm]")
@@ -281,6 +283,28 @@ def test_a_broker_is_watched_and_told(broker, tmp_path):
     with Store(tmp_path / "run.db") as store:
         (episode,) = stored_episodes(store, "model")
         assert watched_columns(store, "model")[0] == ["load", "heat", "flow", "oil"]
+    assert (episode.kind, episode.blamed[0], episode.begin) == ("unusual", "heat", START.timestamp() + 740)
+
+
+def test_mqtt_is_watched_and_told(tmp_path):
+    """A broker keeps messages for the sessions that it knows: that of the run, and that of who reads the alarms."""
+    pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+    X = machine(800)
+    X[740:780, 1] += 12.0
+    names, state = ["load", "heat", "flow"], tmp_path / "run.db"
+    with mosquitto(tmp_path) as port:
+        rows, alarms = (f"mqtt://127.0.0.1:{port}/plant/{topic}" for topic in ("rows", "alarms"))
+        open_source(rows, columns=names, session=mqtt_session(str(state), "model")).close()
+        open_source(alarms, columns=["episode", "first_row"], session="reader").close()
+        with open_writer(rows, ["time", *names]) as writer:
+            writer.write([[when, *x[:3]] for when, x in zip(moments(800), X.tolist(), strict=True)])
+        output = " ".join(command("watch", rows, "--stop-at-end", "--state", state, "--episodes", alarms).split())
+        with open_source(alarms, columns=["episode", "first_row"], session="reader") as source:
+            told = next(iter(source.batches())).X
+    assert "Watching 3 sensors" in output
+    np.testing.assert_array_equal(np.unique(told, axis=0), [[1, 740]])
+    with Store(state) as store:
+        (episode,) = stored_episodes(store, "model")
     assert (episode.kind, episode.blamed[0], episode.begin) == ("unusual", "heat", START.timestamp() + 740)
 
 

@@ -55,10 +55,12 @@ SCORES = {
 
 @pytest.mark.parametrize("name", SCORES)
 def test_a_stationary_stream_signals_at_most_once_in_ten_thousand_rows(name):
-    for seed in range(10):
+    n_streams, signals = 40, 0
+    for seed in range(n_streams):
         values = SCORES[name](np.random.default_rng(seed), 10_000)
         _, fired = change.detect(PageHinkley(), ChangeState(), values)
-        assert fired.sum() <= 1
+        signals += fired.sum()
+    assert signals <= n_streams
 
 
 @pytest.mark.parametrize("outliers", [0, 1])
@@ -74,8 +76,8 @@ def test_a_drop_by_one_standard_deviation_is_found_in_time_whatever_the_burn_in_
         _, fired = change.detect(PageHinkley(), ChangeState(), values)
         rows = np.flatnonzero(fired[1000:])
         delays.append(rows[0] if len(rows) else 500)
-    assert np.median(delays) <= 40
-    assert max(delays) <= 100
+    assert np.median(delays) <= 20  # river's best detector at that rate: benchmarks/changes.py
+    assert np.quantile(delays, 0.9) <= 40
 
 
 def test_the_statistic_of_a_signal_is_the_drop_that_crossed_the_threshold():
@@ -84,7 +86,7 @@ def test_the_statistic_of_a_signal_is_the_drop_that_crossed_the_threshold():
     _, drops = change.statistics(PageHinkley(), ChangeState(), values)
     signals = drops[drops > 0.0]
     assert len(signals) == 1
-    assert 25.0 < signals[0] <= 25.0 + 4.0  # one value adds no more than the limit
+    assert 11.0 < signals[0] <= 11.0 + 2.0  # one value adds no more than the limit
 
 
 def test_a_rise_and_a_single_outlier_are_no_change():

@@ -6,8 +6,17 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 
-from everlearn.watch.drift import LEAST_PROBES, DriftCheck
+from everlearn.watch.drift import (
+    CORRELATED,
+    LEAST_PROBES,
+    PRIOR_OBSERVATIONS,
+    PRIOR_VARIANCE,
+    DriftCheck,
+    gaussian_equivalent,
+    no_relation,
+)
 
 EVERY = 180
 
@@ -48,19 +57,47 @@ def test_nothing_is_found_before_enough_was_seen():
     assert first_found(X) is None
 
 
-def test_departures_are_exact_conditional_z_values():
-    check, X = DriftCheck(3), probes(1000)
-    first_found(X, check)
-    mean, covariance = check._old
-    covariance = covariance + np.diag(1e-3 * np.diag(covariance))
-    x = X[-1] + np.array([0.0, 0.5, 0.0])
+@pytest.mark.parametrize("gap", [None, 2])
+def test_errors_are_those_of_a_bayesian_regression_on_the_other_columns(gap):
+    """Column by column by elimination: coefficients, what is left, and how far the others are from what was learned."""
+    X = probes(1000)
+    relation = no_relation(3)
+    for row in X:
+        relation = relation.learned(row)
+    x = X[-1] + np.array([0.0, 0.5, 4.0])
     others = [0, 2]
-    gain = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, 1])
-    expected = mean[1] + gain @ (x[others] - mean[others])
-    variance = covariance[1, 1] - gain @ covariance[others, 1]
-    assert check.departures(x)[1] == pytest.approx((x[1] - expected) / np.sqrt(variance), rel=1e-6)
-    x[2] = np.nan
-    assert check.departures(x)[2] == 0.0
+    if gap is not None:
+        x[gap] = np.nan
+        others.remove(gap)
+    scatter = (X - X.mean(axis=0)).T @ (X - X.mean(axis=0)) / CORRELATED
+    scatter += PRIOR_OBSERVATIONS * PRIOR_VARIANCE * np.diag(X.var(axis=0))
+    n, away = 1000 / CORRELATED, x - X.mean(axis=0)
+    coefficients = np.linalg.solve(scatter[np.ix_(others, others)], scatter[others, 1])
+    left = scatter[1, 1] - coefficients @ scatter[others, 1]
+    leverage = away[others] @ np.linalg.solve(scatter[np.ix_(others, others)], away[others])
+    scale = np.sqrt(left / (PRIOR_OBSERVATIONS + n) * (1.0 + 1.0 / n + leverage))
+    found = relation.errors(x)
+    assert found[1] == pytest.approx((away[1] - coefficients @ away[others]) / scale, rel=1e-9)
+    if gap is not None:
+        assert found[gap] == 0.0
+
+
+def test_a_gaussian_is_as_improbable_as_the_student_t():
+    t = np.array([-6.0, -1.0, 0.5, 3.0])
+    np.testing.assert_allclose(scipy.stats.norm.sf(gaussian_equivalent(t, 7.0)), scipy.stats.t.sf(t, 7.0), rtol=1e-9)
+    assert gaussian_equivalent(np.array([1e9]), 100.0)[0] < 38.0
+
+
+def test_the_whole_range_moving_on_is_no_error_and_one_sensor_alone_is():
+    """A machine that gets warmer than it ever was: the mixture knows nothing of it, the relation holds on."""
+    relation = no_relation(3)
+    for row in probes(1500):
+        relation = relation.learned(row)
+    beyond = relation.mean + 10.0 * np.array([1.0, 2.0, -1.0])
+    assert np.abs(relation.errors(beyond)).max() < 2.0
+    alone = relation.errors(relation.mean + np.array([0.0, 20.0, 0.0]))
+    assert np.abs(alone).argmax() == 1
+    assert alone[1] > 6.0
 
 
 def test_it_goes_on_after_a_restart():

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from everlearn.watch.sensors import PaceCheck, SensorChecks
+from everlearn.watch.sensors import PaceCheck, SensorChecks, Steps
 
 RATE = 1e-5
 
@@ -104,3 +104,40 @@ def test_jitter_is_no_change_of_pace():
     rng = np.random.default_rng(0)
     steps, _ = paced(np.cumsum(rng.uniform(0.6, 1.4, 2000)))
     assert not any(step.off_pace or step.missing for step in steps)
+
+
+# -- changes between probes ------------------------------------------------------------------------
+
+
+def naive_changes(X, stride):
+    """For each row its departure from the latest probe before it, and from the fifteenth latest."""
+    found = np.full((2, *X.shape), np.nan)
+    for i in range(len(X)):
+        probes = [k for k in range(i) if k % stride == 0]
+        for lag, before in enumerate((1, 15)):
+            if len(probes) >= before:
+                found[lag, i] = X[i] - X[probes[-before]]
+    return found
+
+
+@pytest.mark.parametrize("batch", [1, 7, 400])
+def test_changes_are_measured_in_usual_ones_whatever_the_batches(batch):
+    X = np.cumsum(np.random.default_rng(0).normal(size=(400, 2)), axis=0)
+    X[50:60, 1] = np.nan
+    steps = Steps(2, 3)
+    for i in range(0, 399, batch):
+        steps.take(X[i : min(i + batch, 399)], learns=True)
+    changes = naive_changes(X, 3)
+    usual = np.sqrt(np.nanmean(changes[:, :399:3] ** 2, axis=1))
+    np.testing.assert_allclose(steps.sizes(X[399:])[:, 0], np.abs(changes[:, 399]) / usual, rtol=1e-9)
+
+
+def test_changes_go_on_from_memory_and_take_new_sensors():
+    X = np.random.default_rng(1).normal(size=(200, 2))
+    whole, other = Steps(2, 4), Steps(2, 4)
+    whole.take(X, learns=True)
+    other.restore(json.loads(json.dumps(whole.memory())))
+    whole.grow(1)
+    row = np.array([[8.0, 0.0, 5.0]])
+    np.testing.assert_array_equal(whole.sizes(row)[:, :, :2], other.sizes(row[:, :2]))
+    assert (whole.sizes(row)[:, 0, 2] == 0.0).all()

@@ -131,7 +131,9 @@ def test_other_columns_are_refused(watched):
         ("watch disturbed", 0.5),
         ("watch sensors rows", -1e308),
         ("watch pace", [0, "inf", 1.0]),
-        ("watch drift counts", [1, 2, 3, 2**63]),
+        ("watch drift", [{"columns": 2**63}, None]),
+        ("watch steps", [0, [], [], []]),
+        ("watch format", "2"),
         ("watch expectation", [["nan"] * 3] * 4),
         ("watch faults", [["frozen", [-1e308], {}]]),
         ("watch unusual", []),
@@ -150,6 +152,20 @@ def test_memory_that_was_edited_is_refused_in_our_words(watched, tmp_path, path,
         edited.execute("UPDATE model SET memory = ?", (json.dumps(memory),))
     with Store(tmp_path / "edited.db") as store, pytest.raises((StateFileError, InputError)):
         session_on(store)
+
+
+def test_a_state_of_an_earlier_version_says_what_to_do(watched, tmp_path):
+    with Store(watched / "whole.db") as store, sqlite3.connect(tmp_path / "old.db") as old:
+        sqlite3.connect(store.path).backup(old)
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        memory = json.loads(old.execute("SELECT memory FROM model").fetchone()[0])
+        del memory["watch"]["format"]
+        memory["watch"]["drift"] = {"columns": 3, "references": [None, None]}
+        old.execute("UPDATE model SET memory = ?", (json.dumps(memory),))
+    with Store(tmp_path / "old.db") as store:
+        with pytest.raises(InputError, match=r"earlier version of everlearn.*another file for --state"):
+            session_on(store)
+        assert len(stored_episodes(store, "model")) > 0  # what happened can still be read
 
 
 def test_healthy_until_learns_what_lies_before(stream):

@@ -189,6 +189,33 @@ def test_a_sensor_that_appears_is_watched_with_the_others_after_a_while():
     assert [(episode.kind, episode.blamed[0]) for episode in begun] == [("unusual", "oil"), ("unusual", "heat")]
 
 
+def test_a_sensor_that_appeared_is_checked_for_drift_when_enough_is_known_of_it():
+    rng = np.random.default_rng(5)
+    n = 3000
+    load = np.cumsum(rng.normal(0.0, 0.02, n))
+    X = np.column_stack([load, -load, 2.0 * load]) + rng.normal(0.0, 0.05, (n, 3))
+    X[2400:, 2] += np.linspace(0.0, 3.0, n - 2400)
+    times = 20.0 * np.arange(n)  # each row is a probe
+    watcher = Watcher(["a", "b"])
+    watcher.learn(X[:300, :2], times[:300])
+    watcher.grow(["new"])
+    watcher.learn(X[300:2400], times[300:2400])
+    told = [e for i in range(2400, n, 100) for e in watcher.watch(X[i : i + 100], times[i : i + 100])]
+    assert told
+    assert {e.blamed[0] for e in told} == {"new"}
+
+
+def test_another_fault_is_another_episode():
+    """What another sensor does suddenly in a long episode is not a part of it."""
+    X = machine(n=3000)
+    X[1500:2150, 1] += 12.0
+    X[2200:2260, 2] += 30.0
+    _, episodes = watched(X, cuts=range(250, 3000, 250))
+    assert [episode.first_row for episode in episodes[:2]] == [1500, 2200]
+    assert episodes[0].blamed[0] == "heat"
+    assert "flow" in episodes[1].blamed[:2]
+
+
 def test_a_sensor_that_appears_is_checked_for_frozen_values_at_once():
     X = machine(n=1300)
     oil = np.random.default_rng(1).normal(30, 1, 1300)

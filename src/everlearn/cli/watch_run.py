@@ -191,6 +191,8 @@ def _finish(asked: WatchOptions, session: WatchSession, source: Source, console:
     if stopped:
         console.print(f"[yellow]Stopped after {watcher.n_rows:,} rows.[/]")
     if watcher.n_rows == 0:
+        if stopped:  # before it had read any, which says nothing about the source
+            return
         raise click.ClickException(f"{source.place} has no row that can be watched.")
     episodes = stored_episodes(session.store, session.name)
     alarms = sum(episode.severity == ALARM for episode in episodes)

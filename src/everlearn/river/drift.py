@@ -19,13 +19,13 @@ class ChangeDetector(base.DriftDetector):
 
     Parameters
     ----------
-    drift : float, default=0.25
+    drift : float, default=0.4
         Change of the mean, in standard deviations, that is tolerated.
-    threshold : float, default=25.0
+    threshold : float, default=11.0
         Accumulated change, in standard deviations, that signals.
     min_rows : int, default=30
         Values from which mean and spread are estimated before the test begins.
-    limit : float, default=4.0
+    limit : float, default=2.0
         Largest deviation, in standard deviations, that a value counts with.
     mode : {"both", "up", "down"}, default="both"
         Whether the mean may rise, fall, or either.
@@ -45,10 +45,10 @@ class ChangeDetector(base.DriftDetector):
 
     def __init__(
         self,
-        drift: float = 0.25,
-        threshold: float = 25.0,
+        drift: float = 0.4,
+        threshold: float = 11.0,
         min_rows: int = 30,
-        limit: float = 4.0,
+        limit: float = 2.0,
         mode: str = "both",
     ) -> None:
         super().__init__()

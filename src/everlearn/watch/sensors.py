@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.streams.prequential import restored_count
 from everlearn.typing import Array
@@ -22,6 +23,8 @@ GAP_FACTOR = 10.0
 RATE_FACTOR = 1.5
 STEPS_KEPT = 31
 FIRST_STEPS = 10
+LAGS = (1, 15)  # probes over which changes are measured
+STEPS_LEARNED, LEAST_STEPS = 4000, 10  # changes that are averaged, and from how many on they count
 MOST_GAPS = 3  # long steps one after the other that are gaps
 
 
@@ -92,6 +95,71 @@ class SensorChecks:
 def _restored_runs(fields: Any, n_columns: int) -> Runs:
     empty = states.no_runs(n_columns)
     return Runs(*(np.array(f, like.dtype).reshape(like.shape) for f, like in zip(fields, empty, strict=True)))
+
+
+class Steps:
+    """How much each sensor usually changes from a probe to the next, and within some minutes.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of sensors.
+    stride : int, default=1
+        Rows from one probe to the next.
+    """
+
+    def __init__(self, n_columns: int, stride: int = 1) -> None:
+        self.stride = stride
+        self._n_rows = 0
+        self._probes = np.full((max(LAGS), n_columns), np.nan)  # the latest rows that were probes
+        self._squares, self._n = np.zeros((len(LAGS), n_columns)), np.zeros((len(LAGS), n_columns))
+
+    def _changes(self, X: Array) -> tuple[Array, NDArray[np.int64]]:
+        """Each value of the next rows less those of probes before it (lags, n, D), and which of the rows are probes."""
+        places = np.arange(-self._n_rows % self.stride, len(X), self.stride)
+        probes = np.concatenate([self._probes, X[places]])
+        before = len(self._probes) + np.searchsorted(places, np.arange(len(X)))  # probes before each row
+        return np.stack([X - probes[before - lag] for lag in LAGS]), places
+
+    def take(self, X: Array, *, learns: bool) -> None:
+        """Take the next rows, whose changes are usual ones if `learns`."""
+        changes, places = self._changes(X)
+        squares = changes[:, places] ** 2
+        some = np.isfinite(squares) & learns
+        self._n = np.minimum(self._n + some.sum(axis=1), STEPS_LEARNED)
+        gained = np.where(some, squares - self._squares[:, None], 0.0).sum(axis=1)
+        self._squares = self._squares + gained / np.maximum(self._n, 1.0)
+        self._probes = np.concatenate([self._probes, X[places]])[len(places) :]
+        self._n_rows += len(X)
+
+    def sizes(self, X: Array) -> Array:
+        """How far the values of the next rows are from those of probes before, in usual changes (lags, n, D); 0 while
+        nothing is known.
+        """
+        changes, _ = self._changes(X)
+        usual, n = np.sqrt(self._squares)[:, None], self._n[:, None]
+        known = (n >= LEAST_STEPS) & (usual > 0) & np.isfinite(changes)
+        return np.asarray(np.where(known, np.abs(changes), 0.0) / np.where(usual > 0, usual, 1.0))
+
+    def grow(self, n_columns: int) -> None:
+        """Add columns behind the others, of which nothing is known."""
+        self._probes = np.column_stack([self._probes, np.full((len(self._probes), n_columns), np.nan)])
+        zeros = np.zeros((len(LAGS), n_columns))
+        self._squares, self._n = (np.column_stack([x, zeros]) for x in (self._squares, self._n))
+
+    def memory(self) -> list[Any]:
+        """All of it as JSON values."""
+        rows = [[None if x != x else x for x in row] for row in self._probes.tolist()]
+        return [self._n_rows, rows, self._squares.tolist(), self._n.tolist()]
+
+    def restore(self, memory: Any) -> None:
+        """Go on from what `memory` gave; raises TypeError or ValueError for anything else."""
+        n_rows, *parts = memory
+        self._n_rows = restored_count(n_rows)
+        likes = (self._probes, self._squares, self._n)
+        self._probes, self._squares, self._n = (
+            np.array(part, np.float64).reshape(like.shape) for part, like in zip(parts, likes, strict=True)
+        )
 
 
 class Step(NamedTuple):

@@ -20,7 +20,7 @@ from everlearn.streams.store.store import Store
 from everlearn.typing import Array
 from everlearn.watch.episodes import Episode
 from everlearn.watch.traces import TracePoint, TraceRecorder
-from everlearn.watch.watcher import Watcher
+from everlearn.watch.watcher import FORMAT, Watcher
 
 EPISODE, MARK, TRACE = "episode", "mark", "trace"
 """Kinds of events in the store."""
@@ -245,6 +245,12 @@ class WatchSession:
             raise InputError(
                 f"{place} watches the columns {known[:300]}; the stream has "
                 f"{', '.join(self.watcher.columns)[:300]}. Choose the same with --columns, or another --state."
+            )
+        if isinstance(memory["watch"], dict) and memory["watch"].get("format", 1) in range(1, FORMAT):
+            raise InputError(
+                f"{place} was written by an earlier version of everlearn, whose checks this one cannot continue. "
+                "Name another file for --state and watch the log from its beginning; the old file still serves the "
+                "page and the report of its episodes."
             )
         try:
             self.watcher.restore(memory["watch"], detector)

@@ -18,7 +18,7 @@ from everlearn.typing import Array
 from everlearn.watch.drift import LASTING, DriftCheck
 from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, Blame, Episode
 from everlearn.watch.rates import parse_rate
-from everlearn.watch.sensors import FIRST_STEPS, GAP_FACTOR, PaceCheck, SensorChecks
+from everlearn.watch.sensors import FIRST_STEPS, GAP_FACTOR, PaceCheck, SensorChecks, Steps
 from everlearn.watch.sentences import sentence
 from everlearn.watch.state import SensorMarks
 
@@ -35,22 +35,31 @@ MOST_HELD = 50_000
 ALARM_FACTOR, ALARM_ROWS = 1e-3, 5
 CONFIRMED_ROWS = 3
 MOST_BLAMED = 4
+MOST_NATS = 50.0
+LEAST_SHARE = 0.1  # of the blame that a sensor must have to be told of first
 MOST_MARKS = 200
 # A drift: after twenty minutes one sensor alone departs steadily (correlation with time) and ever farther; it is over
 # when the value is off by no more than three usual errors.
 DRIFT_SECONDS, LEAST_COURSE, MOST_COURSE = 1200.0, 8, 64
-ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK, DRIFT_LEFT = 0.8, 0.7, 1.3, 3.0, 0.5
+ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK, DRIFT_LEFT = 0.8, 0.7, 1.3, 3.0, 0.6
 FIRST_PROBE = 200  # row, when the detector has learned what it learns in any case
 PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
 # Errors of expectations: how many are remembered, from how many on they count, and how many usual ones an episode must
 # be off by (chosen on three seeds of the pump, not on other machines).
 ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 10, 5.0
+# Standard errors of the long-run relation between the sensors by which an episode must be off: beyond what was learned
+# the mixture knows nothing, while the relation holds on. Where a value has jumped, by so many usual changes from a
+# probe to the next or within five minutes, that is not asked: two sensors that go together look like a new range.
+LEAST_ERROR, JUMP = 4.0, 8.0
+BEYOND_DOUBT, UNKNOWN = 1e9, 1e12  # standard errors of a jump, and of a sensor of which too little is known
+LEAST_DOF = 4.0  # degrees of freedom from which the relation is asked
 NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
 # A sensor that appears is watched with the others after so many rows: the units of the detector's view of the past are
 # fixed at row 640, of which 400 are the sample of what was known before.
 GROWING_ROWS = 700
 GUARD = math.log(1e-2)  # rows less probable than this are not learned for a sensor that appeared
 LEAST_SILENCE = 10.0  # seconds without rows that a live stream may have at any pace
+FORMAT = 2  # of what a state file keeps of a watcher
 SAME_ROWS = 10  # between the beginnings of what is one episode
 
 
@@ -147,13 +156,15 @@ class Unusual:
     episode : Episode
         What is known so far.
     blame : ndarray of shape (D,)
-        Sum over the explained rows of each column's blame, relative to the largest.
+        Sum over the explained rows of each column's blame in nats, of which a row has 50 at most.
     worst : float
         Score of the row that stood out most.
     values, low, high : ndarray of shape (D,)
         What its columns were, and where they were expected.
     sizes : ndarray of shape (D,)
         How far each column was from what was expected at most, in usual errors.
+    errors : ndarray of shape (D,)
+        How far it was from its long-run relation to the others at most, in standard errors; huge after a jump.
     course : list of (row, departures)
         How far each column was from what was expected, in widths of the interval; every second point is dropped when
         there are too many.
@@ -165,13 +176,15 @@ class Unusual:
         self.worst = 0.0
         self.values, self.low, self.high = (np.full(n_columns, np.nan) for _ in range(3))
         self.course: list[tuple[int, list[float]]] = []
-        self.sizes = np.zeros(n_columns)
+        self.sizes, self.errors = np.zeros(n_columns), np.zeros(n_columns)
 
-    def take(self, explanation: Any, row: int, score: float, sizes: Array) -> None:
-        """Add the explanation of one row, and how far off its columns were in usual errors."""
+    def take(self, explanation: Any, row: int, score: float, sizes: Array, errors: Array) -> None:
+        """Add the explanation of one row, and how far off its columns were in usual and in standard errors."""
         blame = explanation.blame[0]
-        self.sizes = np.fmax(self.sizes, sizes)
-        self.blame += blame / max(float(blame.max()), 1e-12)
+        self.sizes, self.errors = np.fmax(self.sizes, sizes), np.fmax(self.errors, errors)
+        # One row counts with 50 nats at most, and rows that hardly stand out count less than those that do.
+        largest = max(float(blame.max()), 1e-12)
+        self.blame += blame * min(1.0, MOST_NATS / largest)
         if score <= self.worst:
             self.worst = score
             self.values, self.low, self.high = explanation.values[0], explanation.low[0], explanation.high[0]
@@ -196,17 +209,29 @@ class Unusual:
         steady = abs(float(np.corrcoef(rows, away)[0, 1])) > STEADY if np.ptp(away) > 0 else False
         return column if grows and steady else None
 
+    @property
+    def off(self) -> Any:
+        """Columns with a part in the blame that were off by more than their expectations usually are."""
+        shared = self.blame > LEAST_SHARE * self.blame.sum()
+        return shared & (self.sizes > LEAST_SIZE) & (self.errors > LEAST_ERROR)
+
+    def order(self) -> Any:
+        """Numbers of the columns, the one to blame first: those that were off come before all others.
+
+        So do those of which too little is known to say how far they are off.
+        """
+        return np.lexsort((-self.blame, ~(self.off | (self.errors >= UNKNOWN))))
+
     def sensors(self, columns: Sequence[str]) -> tuple[Blame, ...]:
         """The columns to blame, the first first."""
         total = max(float(self.blame.sum()), 1e-12)
-        order = np.argsort(-self.blame, kind="stable")[:MOST_BLAMED]
         return tuple(
             Blame(columns[j], float(self.blame[j] / total), *(float(x[j]) for x in (self.values, self.low, self.high)))
-            for j in order
+            for j in self.order()[:MOST_BLAMED]
         )
 
     def _arrays(self) -> tuple[Array, ...]:
-        return self.blame, self.values, self.low, self.high, self.sizes
+        return self.blame, self.values, self.low, self.high, self.sizes, self.errors
 
     def memory(self) -> dict[str, Any]:
         """All of it as JSON values."""
@@ -219,7 +244,9 @@ class Unusual:
         """What `memory` gave."""
         found = cls(Episode.of(memory["episode"]), n_columns)
         arrays = [np.array([math.nan if x is None else float(x) for x in a]) for a in memory["arrays"]]
-        found.blame, found.values, found.low, found.high, found.sizes = (a.reshape(n_columns) for a in arrays)
+        found.blame, found.values, found.low, found.high, found.sizes, found.errors = (
+            a.reshape(n_columns) for a in arrays
+        )
         found.worst = float(memory["worst"])
         found.course = [
             (int(row), [math.nan if x is None else float(x) for x in away]) for row, away in memory["course"]
@@ -299,6 +326,8 @@ class Watcher:
         self._faults: list[Fault] = []
         self._expectation = Expectation(len(self.columns))
         self._drift = DriftCheck(len(self.columns))
+        self._next_drift: DriftCheck | None = None  # of all sensors, while it learns those that appeared
+        self._steps = Steps(len(self.columns))
         self._disturbed = -(1 << 62)  # row at which a sensor's fault began or ended
         self._normal: list[Verdict] = []  # marked as normal by a person
         self._fault: list[Verdict] = []  # marked as a fault
@@ -325,10 +354,12 @@ class Watcher:
                 whole = rows[start : start + CHUNK]
                 self._sensors.check(whole, self._rate)
                 part = whole[:, : self._n_watched]
-                self._gather(whole, self._advance(part, "always") > -math.inf)
-                if self._probe(part, learns=True):
-                    self._drift.renew(math.ceil(self._accept_rows / self._probe_rows))
-                    self._drift.take(_mean(part)[: self._drift.n_columns], learns=True)
+                scores = self._advance(part, "always")
+                self._probe(part, learns=True)
+                for i in self._probe_places(part):
+                    self._compare(part[i], learns=True, renews=True)
+                self._steps.take(part, learns=True)
+                self._gather(whole, scores > -math.inf)  # last: the detector may see more columns behind it
 
     def watch(self, X: Array, times: Array | None = None) -> list[Episode]:
         """Take the next rows; returns the episodes that began, changed or ended, each as it is now.
@@ -396,6 +427,7 @@ class Watcher:
         self._waiting = [(_padded(X, len(self.columns)), times) for X, times in self._waiting]
         if self.n_rows == 0:  # nothing was learned that would have to be kept
             self._expectation.grow(n)
+            self._steps.grow(n)
             self._drift = DriftCheck(len(self.columns))
             return
         self._growing += n
@@ -419,6 +451,8 @@ class Watcher:
         self.detector = self._new_detector()
         self._advance(np.concatenate([np.column_stack([before, drawn]), gathered]), "always")
         self._expectation.grow(self._growing)
+        self._steps.grow(self._growing)
+        self._next_drift = DriftCheck(len(self.columns))
         self._growing, self._gathered = 0, []
 
     def _ready(self, X: Array, times: Array | None) -> list[tuple[Array, Array | None]]:
@@ -443,6 +477,7 @@ class Watcher:
         self._accept_rows = math.ceil(self.accept_after / (interval or 1.0)) + 1
         self._probe_rows = max(1, round(PROBE_SECONDS / (interval or 1.0)))
         self._drift_rows = math.ceil(DRIFT_SECONDS / (interval or 1.0))
+        self._steps.stride = self._probe_rows
         self.detector = self._new_detector()
 
     def _new_detector(self) -> AnomalyDetector:
@@ -454,13 +489,38 @@ class Watcher:
         self.detector.learning = learning
         return self.detector.prequential(X)
 
-    def _probe(self, X: Array, *, learns: bool) -> bool:
-        """Count rows, and ask now and then what is expected of each sensor; returns whether that was done."""
+    def _probe(self, X: Array, *, learns: bool) -> None:
+        """Count rows, and ask now and then what is expected of each sensor."""
         before, self.n_rows = self.n_rows, self.n_rows + len(X)
         if self.n_rows >= FIRST_PROBE and self.n_rows // self._probe_rows > before // self._probe_rows:
             self._expectation.take(self.detector.explain(X[-1:]), learns=learns)
-            return True
-        return False
+
+    def _probe_places(self, X: Array) -> range:
+        """Rows of a chunk that was counted which are probes: the same ones, whatever the batches are."""
+        first = self.n_rows - len(X)
+        return range(-first % self._probe_rows, len(X), self._probe_rows)
+
+    def _compare(self, x: Array, *, learns: bool, renews: bool) -> int | None:
+        """Compare a row with what was learned an hour or two ago; returns the sensor that drifts."""
+        for check in (self._drift, self._next_drift):
+            if check is not None and renews:
+                check.renew(math.ceil(self._accept_rows / self._probe_rows))
+        if self._next_drift is not None:
+            self._next_drift.take(x[: self._next_drift.n_columns], learns=learns)
+            if self._next_drift.is_ready:
+                self._drift, self._next_drift = self._next_drift, None
+        return self._drift.take(x[: self._drift.n_columns], learns=learns)
+
+    def _errors(self, x: Array, steps: Array) -> Array:
+        """How far each value is from its long-run relation to the others, in standard errors.
+
+        One that jumped is off beyond doubt, and so is any that the relation does not know yet.
+        """
+        known = self._drift.n_columns
+        errors = np.full(len(x), UNKNOWN)
+        if self._drift.relation.dof > LEAST_DOF:
+            errors[:known] = np.abs(self._drift.relation.errors(x[:known]))
+        return np.where((steps > JUMP).any(axis=0), np.maximum(errors, BEYOND_DOUBT), errors)
 
     # -- one chunk --------------------------------------------------------------------------------
 
@@ -477,9 +537,11 @@ class Watcher:
         held = self._n_held
         scores = self._advance(seen, "guarded")
         released = self._n_held < held
-        if self._probe(seen, learns=self._unusual is None):
-            self._check_drift(X, seen, rows)
+        calm = self._unusual is None
+        self._probe(seen, learns=calm)
+        self._check_drift(X, seen, rows)
         self._follow_alarms(seen, scores, rows)
+        self._steps.take(seen, learns=calm)
         if released and self._unusual is not None:
             self._end_unusual(ACCEPTED, rows[-1])
         elif self._unusual is not None and self.n_rows - self._unusual.episode.last_row > self._quiet:
@@ -525,7 +587,8 @@ class Watcher:
             return False
         episode = Episode(0, "unusual", rows[i].number, rows[i].number, rows[i].time, rows[i].time)
         self._unusual = Unusual(episode._replace(n_alarms=0), self._n_watched)
-        self._unusual.take(explanation, rows[i].number, float(scores[i]), self._expectation.sizes(explanation))
+        sizes, errors = self._expectation.sizes(explanation), self._errors(X[i], self._steps.sizes(X)[:, i])
+        self._unusual.take(explanation, rows[i].number, float(scores[i]), sizes, errors)
         # From here on the rows that are held back are those of this episode: only they may become a new normal.
         self.detector.discard_held()
         return True
@@ -534,8 +597,14 @@ class Watcher:
         assert self._unusual is not None
         worst = int(alarmed[np.argmin(scores[alarmed])])
         explanation = self.detector.explain(X[worst : worst + 1])
-        sizes = self._expectation.sizes(explanation)
-        self._unusual.take(explanation, rows[worst].number, float(scores[worst]), sizes)
+        steps = self._steps.sizes(X)[:, worst]
+        if self._is_another(steps[0], rows[worst]):
+            self._end_unusual(OVER, None)
+            if scores[worst] < math.log(self._rate):
+                self._begin_unusual(X, scores, rows, worst)
+            return
+        sizes, errors = self._expectation.sizes(explanation), self._errors(X[worst], steps)
+        self._unusual.take(explanation, rows[worst].number, float(scores[worst]), sizes, errors)
         before, last = self._unusual.episode, rows[int(alarmed[-1])]
         p, n = min(before.p_value, math.exp(float(scores[worst]))), before.n_alarms + len(alarmed)
         strong = p < ALARM_FACTOR * self._rate
@@ -550,6 +619,16 @@ class Watcher:
             self._unusual.episode = self._change(self._unusual.episode._replace(number=number))
         if self._unusual.episode.number and last.number - before.first_row >= self._drift_rows:
             self._look_for_drift()
+
+    def _is_another(self, steps: Array, row: Row) -> bool:
+        """Whether a row belongs to another episode: another sensor has jumped, and not just when this one began."""
+        assert self._unusual is not None
+        episode = self._unusual.episode
+        # What was not told of yet is soon given up: it would take its age along when it is accepted as normal.
+        if row.number - episode.first_row <= (self._quiet if episode.number else CHUNK):
+            return False
+        jumped = int(np.argmax(steps))
+        return bool(steps[jumped] > JUMP and jumped not in self._unusual.order()[:2])
 
     def _like_a_fault(self) -> bool:
         """Whether the episode looks like one that a person marked as a fault."""
@@ -566,8 +645,7 @@ class Watcher:
         """
         beyond_doubt = unusual.episode.p_value < ALARM_FACTOR * self._rate
         enough = unusual.episode.n_alarms >= (CONFIRMED_ROWS - 1 if beyond_doubt else CONFIRMED_ROWS)
-        first_two = np.argsort(-unusual.blame, kind="stable")[:2]
-        return enough and bool((unusual.sizes[first_two] > LEAST_SIZE).any())
+        return enough and bool(unusual.off.any())
 
     def _end_unusual(self, status: str, row: Row | None) -> None:
         """End the episode of unusual rows; those of a fault that is over will not be learned."""
@@ -580,8 +658,12 @@ class Watcher:
         self._unusual = None
         if status == OVER:
             self.detector.discard_held()
-        else:
-            self._drift.suspend(math.ceil(1.5 * self._accept_rows / self._probe_rows))
+            if episode.number:
+                self._drift.restart_averages()
+        elif episode.number:
+            for check in (self._drift, self._next_drift):
+                if check is not None:
+                    check.suspend(math.ceil(1.5 * self._accept_rows / self._probe_rows))
 
     # -- sensors ----------------------------------------------------------------------------------
 
@@ -643,15 +725,20 @@ class Watcher:
     def _check_drift(self, X: Array, seen: Array, rows: list[Row]) -> None:
         """Compare the sensors with what was learned an hour or two ago; begin an episode for one that drifts."""
         drifting = any(fault.kind == "drift" for fault in self._faults)
-        if not drifting:
-            self._drift.renew(math.ceil(self._accept_rows / self._probe_rows))
-        # The values themselves for a sensor that drifts already, which the detector does not see.
-        x = _mean(X if drifting else seen)
-        calm = self._unusual is None and not drifting and rows[-1].number - self._disturbed > self._quiet
-        column = self._drift.take(x[: self._drift.n_columns], learns=calm)
-        if column is None or not calm:
+        quiet = not drifting and rows[-1].number - self._disturbed > self._quiet
+        told = self._unusual is not None and self._unusual.episode.number > 0
+        found: list[tuple[int, Array, Row]] = []
+        for i in self._probe_places(X):
+            # The values themselves for a sensor that drifts already, which the detector does not see.
+            x = X[i] if drifting else seen[i]
+            column = self._compare(x, learns=quiet and not told, renews=not drifting)
+            found += [] if column is None else [(column, x, rows[i])]
+        if not found or not quiet or told:
             return
-        row = rows[-1]
+        # Unusual rows that were not enough to tell of them are those of the drift.
+        self._unusual = None
+        self.detector.discard_held()
+        column, x, row = found[0]
         low, high = self._expectation.low[column], self._expectation.high[column]
         blame = Blame(self.columns[column], 1.0, float(x[column]), float(low), float(high))
         first = row.number - LASTING * self._probe_rows
@@ -663,10 +750,14 @@ class Watcher:
         """Go on with sensors that drift: over when they are back, accepted when they have been off for long."""
         for fault in [fault for fault in self._faults if fault.kind == "drift"]:
             explanation = self.detector.explain(X[-1:])
-            away = float(self._expectation.sizes(explanation)[fault.columns[0]])
-            episode, last = fault.episode, rows[-1]
-            if away > DRIFT_BACK or self._drift.is_off(fault.columns[0], DRIFT_LEFT):
-                j, before = fault.columns[0], episode.sensors[0]
+            j, episode, last = fault.columns[0], fault.episode, rows[-1]
+            known = self._drift.n_columns
+            error = float(self._drift.relation.errors(X[-1, :known])[j]) if j < known else math.nan
+            away = float(self._expectation.sizes(explanation)[j])
+            # Both must say so: while the sensor is kept out, the mixture does not follow it where it belongs.
+            off = away > DRIFT_BACK and not abs(error) <= DRIFT_BACK
+            if off or (j < known and self._drift.is_off(j, DRIFT_LEFT)):
+                before = episode.sensors[0]
                 now = Blame(
                     before.sensor, before.share, *(float(values[0, j]) for values in explanation_of(explanation))
                 )
@@ -758,6 +849,7 @@ class Watcher:
     def memory(self) -> dict[str, Any]:
         """All but the detector, as JSON values."""
         return {
+            "format": FORMAT,
             "rows": self.n_rows,
             "episodes": self.n_episodes,
             "started": self.started,
@@ -765,7 +857,8 @@ class Watcher:
             "disturbed": self._disturbed,
             "sensors": self._sensors.memory(),
             "expectation": self._expectation.memory(),
-            "drift": self._drift.memory(),
+            "drift": [None if check is None else check.memory() for check in (self._drift, self._next_drift)],
+            "steps": self._steps.memory(),
             "pace": self._pace.memory(),
             "waiting": [[_plain(X), None if times is None else _plain(times)] for X, times in self._waiting],
             "unusual": None if self._unusual is None else self._unusual.memory(),
@@ -791,12 +884,16 @@ class Watcher:
             raise ValueError(f"{growing} of {D} sensors cannot have appeared")
         self._gathered = [_array(row).reshape(D) for row in gathered]
         self._expectation = Expectation(self._n_watched)
-        self._drift = DriftCheck(restored_count(memory["drift"]["columns"]))
+        drift, successor = memory["drift"]
+        self._drift = DriftCheck(restored_count(drift["columns"]))
+        self._next_drift = None if successor is None else DriftCheck(restored_count(successor["columns"]))
         self.n_rows, self.n_episodes = restored_count(memory["rows"]), restored_count(memory["episodes"])
         self._sensors.restore(memory["sensors"])
         self._pace.restore(memory["pace"])
         self._expectation.restore(memory["expectation"])
-        self._drift.restore(memory["drift"])
+        self._drift.restore(drift)
+        if self._next_drift is not None:
+            self._next_drift.restore(successor)
         self._waiting = [
             (_array(X).reshape(-1, D), None if times is None else _array(times)) for X, times in memory["waiting"]
         ]
@@ -808,6 +905,8 @@ class Watcher:
                 raise ValueError(f"{interval} s are no time between two rows")
             self._start(interval)
             self.detector = detector
+        self._steps = Steps(self._n_watched, self._probe_rows)
+        self._steps.restore(memory["steps"])
         never = -(1 << 62)
         self._disturbed = never if memory["disturbed"] == never else restored_count(memory["disturbed"])
         self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], self._n_watched)
@@ -835,13 +934,6 @@ def _json(value: Any) -> Any:
 
 def _plain(values: Array) -> Any:
     return [_plain(part) for part in values] if values.ndim > 1 else [_json(x) for x in values.tolist()]
-
-
-def _mean(X: Array) -> Array:
-    """Mean of each column over the rows in which it was observed; NaN for none."""
-    seen = ~np.isnan(X)
-    count = seen.sum(axis=0)
-    return np.where(count > 0, np.where(seen, X, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
 
 
 def _padded(X: Array, n_columns: int) -> Array:
