@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import everlearn
@@ -17,6 +17,7 @@ from everlearn import (
 )
 from everlearn.errors import InputError, MergeError
 from everlearn.persistence.model_file import dumps
+from examples import examples
 
 seeds = st.integers(0, 10**6)
 sizes = st.lists(st.integers(1, 150), min_size=2, max_size=4)
@@ -60,7 +61,7 @@ def answers(model, X):
 
 @every_model
 @given(seed=seeds, sizes=sizes, weighted=st.booleans())
-@settings(max_examples=15)
+@examples(15)
 def test_order_makes_no_difference_and_arguments_stay(make, seed, sizes, weighted):
     rng = np.random.default_rng(seed)
     models, X = parts_of(make, rng, sizes)
@@ -77,7 +78,7 @@ def test_order_makes_no_difference_and_arguments_stay(make, seed, sizes, weighte
 
 @every_model
 @given(seed=seeds, n=st.integers(1, 300))
-@settings(max_examples=12)
+@examples(12)
 def test_a_fresh_model_is_the_identity(make, seed, n):
     model = learned(make, *stream(np.random.default_rng(seed), n))
     for merged in (model + make(), make() + model, everlearn.merge([make(), model, make()]), everlearn.merge([model])):
@@ -86,16 +87,20 @@ def test_a_fresh_model_is_the_identity(make, seed, n):
 
 @every_model
 @given(seed=seeds)
-@settings(max_examples=5)
+@examples(5)
 def test_bracketing_makes_little_difference(make, seed):
-    """Not exact where components are merged: at most 0.25 nats, or a quarter of a probability or target, a row."""
+    """Not exact where components are merged: at most a tenth of a nat, a probability or a target, for most rows.
+
+    Each part has seen a group of its own: a rule that lost or weakened a part would be off by whole nats.
+    """
     rng = np.random.default_rng(seed)
-    (a, b, c), _ = parts_of(make, rng, [400, 300, 350])
+    X, y = stream(rng, 1050)
+    a, b, c = (learned(make, X[rows], y[rows]) for rows in (np.flatnonzero(y == group) for group in range(3)))
     rows, _ = stream(rng, 300)
     left, right, flat = (answers(model, rows) for model in ((a + b) + c, a + (b + c), everlearn.merge([a, b, c])))
     for other in (right, flat):
+        assert np.median(np.abs(left - other)) < 0.1
         assert np.abs(np.mean(left - other, axis=0)).max() < 0.25
-        assert np.median(np.abs(left - other)) < 0.25
 
 
 @every_model

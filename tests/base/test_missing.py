@@ -71,7 +71,7 @@ def test_em_twin_raises_the_likelihood():
 
 
 def test_gaps_cost_at_most_five_times_the_time():
-    """A bound with room for a busy machine; benchmarks/missing.py measures the ratio."""
+    """Processor time, the least of four; benchmarks/missing.py measures the ratio."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 8)) @ rng.normal(size=(8, 8))
     gappy = with_gaps(X, 1)
@@ -82,7 +82,7 @@ def test_gaps_cost_at_most_five_times_the_time():
             start = time.process_time()
             model.partial_fit(rows[1000:])
             times[name].append(time.process_time() - start)
-    assert min(times["gaps"]) <= 8.0 * min(times["complete"]), times
+    assert min(times["gaps"]) <= 5.0 * min(times["complete"]), times
 
 
 def test_gaps_at_random_change_nothing_in_the_long_run():

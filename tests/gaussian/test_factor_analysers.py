@@ -62,6 +62,15 @@ def test_conditionals(mixture, dense, rows):
         )
 
 
+def test_nothing_given(mixture, dense):
+    """Every column at once, from none: the mixture itself."""
+    nothing, columns = np.empty(0, dtype=np.intp), np.arange(dense.means.shape[1])
+    answer = factor_analysers.condition(mixture, nothing, np.empty((2, 0)), columns)
+    np.testing.assert_allclose(answer.weights, [dense.weights / dense.weights.sum()] * 2, rtol=1e-12)
+    np.testing.assert_allclose(answer.means, [dense.means] * 2, rtol=1e-12)
+    np.testing.assert_allclose(answer.covariances, dense.covariances, rtol=1e-10, atol=1e-12)
+
+
 def test_imputation(mixture, dense, rows):
     for a, b in zip(factor_analysers.impute(rows, mixture), conditional.impute(rows, dense), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)

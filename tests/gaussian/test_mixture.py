@@ -225,3 +225,6 @@ def test_patterns_cover_every_row_once():
         seen += rows.tolist()
     assert sorted(seen) == list(range(40))
     assert [len(rows) for _, rows in mixture.patterns(np.zeros((5, 3)))] == [5]
+    ((observed, rows),) = mixture.patterns(np.empty((5, 0)))
+    assert len(observed) == 0
+    assert rows.tolist() == list(range(5))

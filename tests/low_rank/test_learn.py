@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlearn.low_rank import learn
@@ -10,6 +10,7 @@ from everlearn.low_rank.ask import look_of
 from everlearn.low_rank.keep.reconsider import flushed, reconsider
 from everlearn.low_rank.learn import Progress, frame_of_rows
 from everlearn.low_rank.state import Settings, readout_of
+from examples import examples
 from low_rank_toys import one, several
 
 SETTINGS = Settings(4, 8, 50, 200, 16, 0, 64, 1.0, 2**60, 0)
@@ -37,7 +38,7 @@ WHOLE = {}
 
 
 @pytest.mark.parametrize("gaps", STREAMS)
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(cuts=st.lists(st.integers(1, 359), max_size=6, unique=True))
 def test_any_split_of_the_stream_gives_the_same_model(gaps, cuts):
     X = STREAMS[gaps]

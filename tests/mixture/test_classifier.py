@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 
@@ -11,6 +11,7 @@ from everlearn import FIGMNClassifier, IncrementalGaussianMixtureClassifier, dat
 from everlearn.errors import InputError, MergeError, ModelFileError
 from everlearn.mixture import classifier as module
 from everlearn.persistence.model_file import dumps, loads
+from examples import examples
 
 CLASSIFIERS = [IncrementalGaussianMixtureClassifier, FIGMNClassifier]
 
@@ -38,7 +39,7 @@ def test_classes_one_after_another():
     assert ordered.score(test, truth) > mixed.score(test, truth) - 0.02
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(seed=st.integers(0, 20))
 def test_learning_one_class_leaves_the_others_alone(seed):
     """Whatever comes between the rows of a class, its mixture is the same, bit for bit."""

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
 
@@ -13,6 +13,7 @@ from everlearn.errors import InputError
 from everlearn.figmn.sklearn_conversion import mixture_of_sklearn
 from everlearn.gaussian import mixture as mixtures
 from everlearn.mixture.estimator import IncrementalGaussianMixture
+from examples import examples
 
 
 def groups(n, D=2, K=3, seed=0, spread=6.0):
@@ -35,7 +36,7 @@ def arrays(model):
     return [*learned, *state.reservoir, *state.pending[1:], state.n, state.searched]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.lists(st.integers(0, 1300), max_size=6), st.booleans())
 def test_any_split_into_batches_gives_the_same_model(cuts, gaps):
     X = groups(1300)

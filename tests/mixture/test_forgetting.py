@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import everlearn
 from everlearn.mixture import adaptive
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.keep.forgetting import fading_of, sample_weights
+from examples import examples
 
 
 def drifting(n, rate, seed=0):
@@ -17,7 +18,7 @@ def drifting(n, rate, seed=0):
     return rng.normal(size=(n, 2)) + 8.0 * rng.integers(2, size=(n, 1)) + rate * np.arange(n)[:, None]
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(cuts=st.lists(st.integers(0, 900), max_size=5), forgetting=st.sampled_from([0.95, 0.995, "adaptive"]))
 def test_any_split_into_batches_gives_the_same_model(cuts, forgetting):
     X = drifting(900, 0.01)

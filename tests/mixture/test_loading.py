@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import everlearn
 from everlearn.errors import ModelFileError
 from everlearn.mixture import loading
 from everlearn.mixture.estimator import IncrementalGaussianMixture
+from examples import examples
 
 
 def groups(n, D=2, K=3, seed=0):
@@ -17,7 +18,7 @@ def groups(n, D=2, K=3, seed=0):
     return centres[rng.integers(K, size=n)] + rng.normal(size=(n, D))
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(n=st.integers(1, 2500), gaps=st.booleans())
 def test_loaded_model_answers_and_learns_bit_for_bit(n, gaps):
     X = groups(n + 600)

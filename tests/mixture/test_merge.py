@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import everlearn
@@ -10,6 +10,7 @@ from everlearn.errors import InputError, MergeError
 from everlearn.mixture import merge as merging
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.keep.world import frame_of_spread
+from examples import examples
 
 seeds = st.integers(0, 10**6)
 
@@ -23,7 +24,7 @@ def models_of(parts, **parameters):
     return [IncrementalGaussianMixture(**parameters).partial_fit(part) for part in parts]
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(seed=seeds, sizes=st.lists(st.integers(1, 700), min_size=2, max_size=4), weighted=st.booleans())
 def test_order_makes_no_difference_and_arguments_stay(seed, sizes, weighted):
     rng = np.random.default_rng(seed)
@@ -40,7 +41,7 @@ def test_order_makes_no_difference_and_arguments_stay(seed, sizes, weighted):
     assert [everlearn.dumps(model) for model in models] == before
 
 
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(seed=seeds, n=st.sampled_from([400, 1500, 6000]))
 def test_bracketing_makes_little_difference(seed, n):
     rng = np.random.default_rng(seed)

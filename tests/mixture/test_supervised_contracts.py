@@ -24,7 +24,7 @@ ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
 
 
 def cannot_apply(estimator):
-    return CANNOT_APPLY if isinstance(estimator, IncrementalGaussianMixtureClassifier | FIGMNClassifier) else {}
+    return CANNOT_APPLY if isinstance(estimator, IncrementalGaussianMixtureClassifier) else {}
 
 
 @parametrize_with_checks([MODES["per class"], MODES["FIGMN"], MODES["regressor"]], expected_failed_checks=cannot_apply)

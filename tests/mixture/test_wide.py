@@ -7,7 +7,7 @@ from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em, wide
 from everlearn.mixture.kernels.em import Rows
-from everlearn.mixture.kernels.rows import background_of
+from everlearn.mixture.kernels.wide import background_of
 from everlearn.mixture.state import Shape
 
 

@@ -56,7 +56,7 @@ class IGMN:
     def _create(self, x, weight, posterior, filled):
         guess = np.sum([p * f for p, f in zip(posterior, filled, strict=True)], axis=0) if filled else self.centre
         self.means.append(np.where(np.isnan(x), guess, x))
-        self.covariances.append(self.initial.copy())
+        self.covariances.append(self.initial / weight)  # count times covariance holds the prior once
         self.counts.append(weight)
         self.ages.append(1)
 
@@ -64,7 +64,8 @@ class IGMN:
         for j, p in enumerate(shares):
             self.ages[j] += 1
             self.counts[j] += p
-            w = min(p / self.counts[j], 0.999)  # a faded component keeps a thousandth of its shape
+            # A faded component keeps a thousandth of its shape.
+            w = min(p / self.counts[j], 0.999 if self.forgetting < 1 else 1.0)
             e = filled[j] - self.means[j]
             new_mean = self.means[j] + w * e
             if self.paper:

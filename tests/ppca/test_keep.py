@@ -80,16 +80,17 @@ def test_every_takes_a_reference_each_n_rows():
 def test_on_change_takes_a_reference_when_the_likelihood_drops():
     first = make_rows(5, 30)
     X = np.vstack([make_rows(5, 300), 4.0 - make_rows(6, 100)])
-    con, gain = NaturalConstraint(1.0, OnChange(PageHinkley())), PowerSchedule(0.01, 0.0)
+    test = PageHinkley()
+    con, gain = NaturalConstraint(1.0, OnChange(test)), PowerSchedule(0.01, 0.0)
     state, info = run(X, con, gain, first)
     rows = np.flatnonzero(info.taken)
-    assert 300 <= rows[0] < 320  # a threshold of 25 takes seven rows at the limit of 4 a row, and not all are at it
+    assert 300 <= rows[0] < 320  # a threshold of 11 takes seven rows at the limit of 2 a row, and not all are at it
     plain = naive.OnlineEM(*learn.maximum_likelihood(first, 2), 30, gain)
     values = []
     for x in X[: rows[0] + 1]:
         values.append(ask.log_density(factor(PPCA(plain.mu, plain.W, plain.sigma2)), x[None])[0])
         plain.learn(x)
-    assert naive.page_hinkley(values, 0.25, 25.0, 30, 4.0) == [rows[0]]
+    assert naive.page_hinkley(values, test.drift, test.threshold, test.min_rows, test.limit) == [rows[0]]
     assert_same(state, twin_of(X, first, con, gain, lambda t: t in rows))
 
 

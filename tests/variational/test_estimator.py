@@ -435,9 +435,10 @@ def test_a_file_in_the_middle_of_a_trial_goes_on_as_the_model_would(tmp_path):
 # -- the paper --------------------------------------------------------------------------------------
 
 # 2-D stream of section 3.1: mean error in the last 50 rows of each period, 10 and 50 rows after each change, in
-# degrees, from 100 runs of an independent implementation; and a bound on the difference of 30 runs.
+# degrees, from 100 runs of an independent implementation; and a bound on the difference of 30 runs. Ten rows after a
+# change a run of the adaptive scheme has either noticed it or not, so that a mean says little: see the test below.
 PAPER = {
-    "adaptive": ([0.69, 1.37, 1.68, 14.7, 2.0, 6.7, 2.4], [0.25, 0.6, 0.7, 14.0, 1.0, 7.0, 1.2]),
+    "adaptive": ([0.69, 1.37, 1.68, np.nan, 2.0, np.nan, 2.4], [0.25, 0.6, 0.7, np.nan, 1.0, np.nan, 1.2]),
     0.9: ([1.95, 2.12, 2.52, 73.5, 2.3, 32.0, 2.6], [0.3, 0.4, 0.5, 9.0, 1.0, 6.0, 1.2]),
     None: ([0.63, 88.3, 22.8, 89.4, 89.2, 32.9, 29.8], [0.3, 1.5, 1.5, 1.0, 1.0, 1.5, 1.5]),
 }
@@ -452,8 +453,12 @@ def test_the_papers_mode_gives_the_papers_curves(forgetting):
         model = VariationalPPCA.paper(1, forgetting=forgetting, random_state=seed)
         error = dict(zip(rows, errors(model, abrupt(1000 + seed)[0], AXES.repeat(200, axis=0), rows), strict=True))
         runs.append([*(np.mean([error[t] for t in part]) for part in last), *(error[t] for t in single)])
-    wanted, bound = PAPER[forgetting]
-    assert (np.abs(np.mean(runs, axis=0) - wanted) < bound).all(), np.mean(runs, axis=0)
+    wanted, bound = map(np.array, PAPER[forgetting])
+    told = ~np.isnan(wanted)
+    assert (np.abs(np.mean(runs, axis=0) - wanted) < bound)[told].all(), np.mean(runs, axis=0)
+    if forgetting == "adaptive":
+        # Most runs have noticed a change after ten rows; a factor of 0.9 is 73 and 32 degrees off then.
+        assert np.median(runs, axis=0)[~told].max() < 6.0, np.median(runs, axis=0)
 
 
 def test_the_papers_prior_probability_decides_whether_the_error_falls():

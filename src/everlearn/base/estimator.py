@@ -94,7 +94,8 @@ class StreamEstimator(BaseEstimator):
 
         Any split of a stream into batches gives the same model. After an exception, an interrupt (Ctrl-C) included, the
         model is what it was before the call. While a few rows are learned, which takes no time, an interrupt waits and
-        comes after the call.
+        comes after the call. Of fewer than 256 rows no copy is made to go back to: a process that runs out of memory or
+        of stack within them may leave a part of them learned, and should load the model again.
 
         Parameters
         ----------

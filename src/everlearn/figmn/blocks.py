@@ -83,7 +83,7 @@ def learn_block(
     done, n = kernels.learn_block(rows, K, settings, limits, assigned, block.components)
     if done > 0:
         _each(block, lambda stack: _commit(block, stack, stack.which), stacks)
-        state = _surviving_components(block, n, 1.0 / settings.initial_variance)
+        state = _surviving_components(block, n, rows.weights[:, None] / settings.initial_variance)
     share = float(assigned.size[:K].sum()) / max(K * len(rows.X), 1)
     return state._replace(n_rows=state.n_rows + done), Progress(done, _changed(block, n), share)
 
@@ -206,13 +206,16 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
     backend.rank_update(block.matrices, slots, backend.solve(R, Y, learned), share)
 
 
-def _surviving_components(block: Block, n: int, initial_precision: Array) -> State:
-    """The components that are alive at the end of the block, in order: the old ones, then those it created."""
+def _surviving_components(block: Block, n: int, initial_precisions: Array) -> State:
+    """The components that are alive at the end of the block, in order: the old ones, then those it created.
+
+    `initial_precisions` are those of a component that the row of that place creates, (rows, D).
+    """
     state, components = block.state, block.components
     alive = np.flatnonzero(components.alive[:n])
     for slot, j in enumerate(alive.tolist()):
         if j >= state.n_components:
-            _place_new_component(block, j, slot, initial_precision)
+            _place_new_component(block, j, slot, initial_precisions[components.created_at[j]])
         elif j != slot:
             state.means[slot] = state.means[j]
             block.matrices.move(j, slot)

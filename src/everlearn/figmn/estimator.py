@@ -110,7 +110,12 @@ class FIGMN(MixtureAnswers):
     differ. For a mixture that finds its number of components by itself see
     :class:`everlearn.IncrementalGaussianMixture`.
 
-    NaN means "not observed": a row teaches what its observed columns say.
+    NaN means "not observed": a row teaches what its observed columns say. Precisions are kept and not covariances, as
+    in the paper: where columns are nearly copies of each other, the density of a row with a gap is a small difference
+    of large numbers, 0.0003 nats off at a condition of 4e10 and 0.03 at 4e12. IncrementalGaussianMixture keeps
+    covariances and has no such loss.
+
+    A `sample_weight` of w counts as the row w times, also for the row that opens a component.
 
     Parameters
     ----------

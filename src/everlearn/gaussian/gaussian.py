@@ -113,7 +113,7 @@ def whiten(covariance: Array, *, diagonal: bool = False) -> Whitening:
     if covariance.ndim == 3 and covariance.shape[-1] <= _SMALL:
         from everlearn.linalg.dense import whiten_stack  # compiled; conditioning on a few columns does without numba
 
-        matrix, log_dets = whiten_stack(covariance)
+        matrix, log_dets = whiten_stack(np.ascontiguousarray(covariance))
         if np.isfinite(log_dets).all():
             return Whitening(matrix, log_dets)
     scale, L, _ = _scaled_cholesky(covariance)

@@ -117,6 +117,9 @@ def sample(mixture: Mixture, n: int, rng: np.random.Generator) -> tuple[Array, N
 def patterns(X: Array) -> Iterator[tuple[Indices, Indices]]:
     """Groups of rows with the same gaps: the columns that they observe, and the rows."""
     missing = np.isnan(X)
+    if not X.shape[1]:  # nothing is given: one group, and no bytes to compare
+        yield np.empty(0, dtype=np.intp), np.arange(len(X))
+        return
     # One bit a cell: patterns are compared as short byte strings.
     packed = np.ascontiguousarray(np.packbits(missing, axis=1))
     keys = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_matrix, empty_stack, empty_vector
 from everlearn.linalg.compile import inner, kernel, loop
 
 
@@ -166,6 +167,15 @@ def dot(a, b, n):
 
 
 @inner
+def total(a, n):
+    """Sum of the first n numbers of a vector."""
+    value = 0.0
+    for i in range(n):
+        value += a[i]
+    return value
+
+
+@inner
 def divide_columns(x, seen, gaps):
     """Numbers of the columns of x that are observed, and of those that are not, in order; returns how many are."""
     g, h = 0, 0
@@ -312,7 +322,7 @@ def whiten_one(C, L, U):
 def whiten_stack(C):
     """Whitening matrices of a stack of covariances, and their log-determinants: NaN where a matrix has none."""
     n, D, _ = C.shape
-    L, U, log_dets = np.empty((D, D)), np.empty((n, D, D)), np.empty(n)
+    L, U, log_dets = empty_matrix(D, D), empty_stack(n, D, D), empty_vector(n)
     for k in range(n):
         log_dets[k] = whiten_one(C[k], L, U[k])
     return U, log_dets

@@ -2,7 +2,7 @@
 
 numba takes the arrays of a named tuple out of their Python objects whenever a kernel is called: 0.2 us each, which for
 a single row is more than the arithmetic. A `Handle` is a reference that compiled code holds on the same arrays. A
-kernel makes it, ``return Handle(content)``, and others read ``handle.content``. What a kernel changes in the arrays,
+kernel makes it, ``return hold(content)``, and others read ``handle.content``. What a kernel changes in the arrays,
 Python sees, and the other way round.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import numba
 from numba import types
 from numba.experimental import structref
+from numba.extending import intrinsic
 
 if numba.config.DISABLE_JIT:
 
@@ -20,6 +21,7 @@ if numba.config.DISABLE_JIT:
         def __init__(self, content: Any) -> None:
             self.content = content
 
+    hold = Handle
 else:
 
     @structref.register
@@ -29,4 +31,19 @@ else:
     class Handle(structref.StructRefProxy):  # type: ignore[no-redef, misc]
         """A reference to the content of a named tuple."""
 
-    structref.define_proxy(Handle, _HandleType, ["content"])
+    structref.define_boxing(_HandleType, Handle)
+
+    # Not the constructor that structref makes: it is a function of hundreds of numbers, compiled for half a second.
+    @intrinsic  # type: ignore[no-redef]
+    def hold(typing, content):
+        """A handle on a named tuple."""
+        kind = _HandleType([("content", content)])
+
+        def code(context, builder, signature, arguments):
+            empty = structref.new._defn(typing, types.TypeRef(kind))[1]
+            handle = empty(context, builder, None, ())
+            structref._Utils(context, builder, kind).get_data_struct(handle).content = arguments[0]
+            context.nrt.incref(builder, content, arguments[0])
+            return handle
+
+        return kind(content), code

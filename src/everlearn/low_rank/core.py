@@ -115,6 +115,10 @@ class LowRankCore:
             "This is not available with covariance_type='low_rank', whose covariances are not stored as matrices."
         )
 
+    def n_between_searches(self, state: State) -> int | None:
+        """Components that answer."""
+        return int(self.answers(state).n_components)
+
     def between_searches(self, state: State) -> None:
         """There is no mixture with matrices."""
         return

@@ -243,6 +243,8 @@ def log_density(look: Look, X: Array) -> Array:
     """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
     if X.shape[1] >= MANY_COLUMNS or look.model.shape.diagonal:
         return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
+    if len(X) > 1 and np.isnan(X).any(axis=1).all():  # not for the scorer, which is not compiled then
+        return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
     if look.scorer is None:
         model, answers = look.model, copied(look.model.components)
         answers.size[0] = 0

@@ -97,6 +97,11 @@ class FullCore:
         look = ask.components_as_they_are(*self.answering(state))
         return None if look is None else ask.whole_mixture(look)
 
+    def n_between_searches(self, state: Any) -> int | None:
+        """Components that would be shown without a search for the question; None while warming up."""
+        look = ask.components_as_they_are(*self.answering(state))
+        return None if look is None else len(ask.shown_components(look))
+
     def effective_samples(self, state: Any) -> float:
         """Weight of the rows that the model remembers."""
         own = self.answering(state).state

@@ -443,6 +443,11 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._check_started()
         return self._core_.between_searches(self._state_)
 
+    def _n_components_so_far(self) -> int | None:
+        """`n_components_` without a search; None before the first one is adopted."""
+        self._check_learned()
+        return self._core_.n_between_searches(self._state_)  # type: ignore[no-any-return]
+
     def score_samples(self, X: ArrayLike) -> Array:
         """Log-density of each row; of its observed part where it has gaps.
 

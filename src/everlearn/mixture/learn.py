@@ -193,7 +193,9 @@ def task_of(model: Model, frame: Frame | None, settings: Settings, reservoir: Re
     """The work of the row kernel on a model, unpacked once for many calls."""
     assert frame is not None
     reservoir = empty_reservoir(0, len(frame.centre)) if reservoir is None else reservoir
-    return kernels.unpack(Task(model.components, model.shape, model.world.background, frame, reservoir, settings))
+    components = model.components
+    along = components.along if components.along.shape[1] else None
+    return kernels.unpack(Task(components, model.shape, model.world.background, frame, reservoir, settings, along))
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:

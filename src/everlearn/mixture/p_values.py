@@ -17,7 +17,7 @@ from everlearn.gaussian.gaussian import LOG_2PI, Indices
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.ask import Look, log_density, whole_mixture
 from everlearn.mixture.keep.forgetting import Weights, sample_weights
-from everlearn.mixture.kernels.covariance import covariance_factor
+from everlearn.mixture.kernels.covariance import factors_of_counts
 from everlearn.typing import Array
 
 # The tail is fitted at the density that so many sampled rows fall below.
@@ -119,7 +119,7 @@ def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
     d2 = mixtures.squared_distances(X, part.means, whitening)
     N = np.maximum(components.counts[:K], 1.0)
     left = np.maximum(N - R, 0.5)
-    before, after = np.vectorize(covariance_factor)(N, tau), np.vectorize(covariance_factor)(left, tau)
+    before, after = factors_of_counts(N, tau), factors_of_counts(left, tau)
     q = d2 * before
     rest = np.maximum(1.0 - R * N / left * q, 1e-12)
     log_det = whitening.log_det + d * (np.log(after) - np.log(before)) + np.log(rest)

@@ -38,6 +38,7 @@ from everlearn.variational.state import (
 NOISE_LIMITS = 1e-60, 1e60
 
 _MOST_VARIANCE, _LEAST_NOISE = 1e100, 1e-200  # of a state from a file, in the units of its scale
+_MOST_LOADING = 1e100  # answers square it; rows are cut at 1e60
 
 
 class Trace(NamedTuple):
@@ -499,6 +500,9 @@ class VariationalPPCA(PPCABase):
         # K is at least the prior's precision, and b at least what the rounding of the rows leaves: an answer multiplies
         # the first and divides by the second.
         require((np.abs(state.K_inv) <= _MOST_VARIANCE).all(), "its loadings are far too uncertain")
+        with np.errstate(over="ignore", invalid="ignore"):
+            loadings = np.abs(state.K_inv @ state.B)
+        require((loadings <= _MOST_LOADING).all(), "its loadings are far too large")
         require((state.b >= _LEAST_NOISE).all(), "its noise is far too small")
         require(forgetting_bank.is_consistent(bank), "its bank has counts out of range")
         require(bank.active[0] < slots and (bank.trial_rows[0] == 0 or adaptive), "its bank has no such slot")

@@ -195,12 +195,12 @@ def update(n, D, weight, forgetting, assigned, components, row):
 
 
 @inner
-def gram_for_new_component(X, t, j, settings, assigned, E):
-    """Assign the rows after t to component j, created at row t: P_ik = 1 + sum (x_i - x_t)(x_k - x_t)/sigma^2."""
+def gram_for_new_component(X, t, j, weight, settings, assigned, E):
+    """Assign the rows after t to component j, created at row t: P_ik = 1 + weight (x_i - x_t)(x_k - x_t)/sigma^2."""
     first, at, m, D = assigned.first[j], assigned.at[j], X.shape[0] - t - 1, X.shape[1]
     for i in range(m):
         for a in range(D):
-            E[i, a] = (X[t + 1 + i, a] - X[t, a]) / np.sqrt(settings.initial_variance[a])
+            E[i, a] = (X[t + 1 + i, a] - X[t, a]) * np.sqrt(weight / settings.initial_variance[a])
     for i in range(m):
         for k in range(i, m):
             value = 1.0
@@ -221,18 +221,18 @@ def gram_for_new_component(X, t, j, settings, assigned, E):
 @inner
 def create(rows, t, n, settings, assigned, components, row):
     """Create component n at row t."""
-    log_det = 0.0
+    log_det, weight = 0.0, rows.weights[t]
     for a in range(rows.X.shape[1]):
-        log_det += np.log(settings.initial_variance[a])
-    components.counts[n] = rows.weights[t]
+        log_det += np.log(settings.initial_variance[a] / weight)
+    components.counts[n] = weight
     components.ages[n] = 1.0
     components.log_dets[n] = log_det
-    components.thinness[n] = 1.0
+    components.thinness[n] = weight
     components.share[n] = 1.0
     components.alive[n] = True
     components.created_at[n] = t
     row.next[n] = 0
-    gram_for_new_component(rows.X, t, n, settings, assigned, row.E)
+    gram_for_new_component(rows.X, t, n, weight, settings, assigned, row.E)
 
 
 @inner

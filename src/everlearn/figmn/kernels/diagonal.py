@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.figmn.kernels.responsibilities import LOG_2PI, least, log_unit, total
+from everlearn.figmn.kernels.responsibilities import LOG_2PI, least, log_unit
 from everlearn.figmn.kernels.rows import DONE, FLOOR, FULL, NEGLIGIBLE, THIN, fade, gain, prune, spread_coefficient
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import softmax
+from everlearn.linalg.dense import softmax, total
 
 
 class Scratch(NamedTuple):
@@ -73,8 +73,8 @@ def create(x, weight, state, n, settings, posterior):
             for j in range(n):
                 value += posterior[j] * state.means[j, a]
         state.means[n, a] = value
-        state.precisions[n, a] = 1.0 / settings.initial_variance[a]
-        log_det += np.log(settings.initial_variance[a])
+        state.precisions[n, a] = weight / settings.initial_variance[a]
+        log_det += np.log(settings.initial_variance[a] / weight)
     state.log_dets[n] = log_det
     state.counts[n] = weight
     state.ages[n] = 1.0

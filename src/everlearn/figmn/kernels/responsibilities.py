@@ -3,7 +3,7 @@
 import numpy as np
 
 from everlearn.linalg.compile import inner
-from everlearn.linalg.dense import softmax, symmetric_product
+from everlearn.linalg.dense import softmax, symmetric_product, total
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -41,15 +41,6 @@ def measure_complete(x, state, n, scratch):
         d2[j] = complete_distance(x, j, state, scratch)
         log_joint[j] = log_height(state.counts[j], state.log_dets[j], x.shape[0]) - 0.5 * d2[j]
     return least(d2, n)
-
-
-@inner
-def total(counts, n):
-    """Sum of the first n counts."""
-    value = 0.0
-    for j in range(n):
-        value += counts[j]
-    return value
 
 
 @inner

@@ -18,10 +18,10 @@ from everlearn.figmn.kernels.missing import (
     observed_first,
     update_missing,
 )
-from everlearn.figmn.kernels.responsibilities import log_height, log_unit, measure_complete, respond, total
+from everlearn.figmn.kernels.responsibilities import log_height, log_unit, measure_complete, respond
 from everlearn.linalg.column_scan import count_observed
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import rank_one_update, softmax
+from everlearn.linalg.dense import rank_one_update, softmax, total
 
 DONE = 0  # every row is learned
 FULL = 1  # the next row needs a new component and there is no room for it
@@ -30,6 +30,7 @@ THIN = 3  # a component has become thinner than the floor: widen it before the n
 
 NEGLIGIBLE = np.exp(LOG_NEGLIGIBLE)  # p (1 + d^2) below this changes no bit of a component
 MAX_GAIN = 0.999  # a component that has faded away keeps a thousandth of its shape
+HEAVIEST_GAIN = 1.0 - 1e-9  # without forgetting: a row may weigh a thousand million times what was there
 FLOOR = 1e-10  # smallest conditional variance of a column, in units of a new component's
 UNSAFE_STRETCH = 1e8  # w d^2: an update that divides one eigenvalue of a precision by more than this
 IGNORED = 1e-18  # posterior of a component that changes no digit of an expectation
@@ -63,7 +64,7 @@ class Screen(NamedTuple):
 @inner
 def gain(count, p, forgetting):
     """Share w of the new row in a component whose count fades by `forgetting` first."""
-    return min(p / (forgetting * count + p), MAX_GAIN)
+    return min(p / (forgetting * count + p), MAX_GAIN if forgetting < 1.0 else HEAVIEST_GAIN)
 
 
 @inner
@@ -140,7 +141,11 @@ def update(observed, weight, state, n, settings, scratch):
 
 @inner
 def create(x, weight, state, n, settings, scratch):
-    """Create component n at x; missing values take the mixture's conditional mean, or the column's centre."""
+    """Create component n at x; missing values take the mixture's conditional mean, or the column's centre.
+
+    Its covariance is the initial one over the weight: count times covariance holds the creation prior once, as if the
+    row had come `weight` times.
+    """
     D, means, precisions = x.shape[0], state.means, state.precisions
     log_det = 0.0
     for a in range(D):
@@ -152,8 +157,8 @@ def create(x, weight, state, n, settings, scratch):
         means[n, a] = value
         for b in range(D):
             precisions[n, a, b] = 0.0
-        precisions[n, a, a] = 1.0 / settings.initial_variance[a]
-        log_det += np.log(settings.initial_variance[a])
+        precisions[n, a, a] = weight / settings.initial_variance[a]
+        log_det += np.log(settings.initial_variance[a] / weight)
     state.log_dets[n] = log_det
     state.counts[n] = weight
     state.ages[n] = 1.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.mixture.keep.evidence import Fit, n_parameters
-from everlearn.mixture.kernels.covariance import invert_factor
+from everlearn.mixture.kernels.covariance import inverse_factor
 from everlearn.mixture.kernels.em import Moments
 from everlearn.mixture.kernels.rows import refresh_all
 from everlearn.mixture.state import Array, Components, Settings, Shape
@@ -155,8 +155,7 @@ def _agree(sample: Moments, k: int, total: Stock, shape: Shape) -> bool:
     all_rows = total.scatter[0] / total.counts[0] + np.diag(ridge)
     if diagonal:
         own, all_rows = np.diag(np.diag(own)), np.diag(np.diag(all_rows))
-    F = np.empty((D, D))
-    log_det = invert_factor(all_rows, F)
+    F, log_det = inverse_factor(all_rows)
     d = F @ (sample.means[k] - total.means[0])
     divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)
     return bool(sample.counts[k] * divergence <= n_parameters(D, diagonal) + CHANCE)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from everlearn.mixture.keep.evidence import price
 from everlearn.mixture.keep.world import DISTINCT
 from everlearn.mixture.kernels.em import Rows
-from everlearn.mixture.kernels.rows import background_of
+from everlearn.mixture.kernels.wide import background_of
 from everlearn.mixture.state import Array, Settings, World
 
 # Rows may be copies if there are at most so many, on average, of each.

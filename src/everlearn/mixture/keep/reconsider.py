@@ -18,9 +18,10 @@ from everlearn.mixture.keep.search import choose_fine, polish, search
 from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.kernels import fitting as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels
-from everlearn.mixture.kernels.covariance import covariance_factor, covariances_of
+from everlearn.mixture.kernels.covariance import covariances_of, factors_of_counts
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
-from everlearn.mixture.kernels.rows import background_of, refresh_all
+from everlearn.mixture.kernels.rows import refresh_all
+from everlearn.mixture.kernels.wide import background_of
 from everlearn.mixture.state import Array, Components, Model, Settings, Shape, State, World
 
 # Passes over a first sample with gaps: they are filled from the columns, then by the mixture of the pass before.
@@ -208,7 +209,7 @@ def _em_with_gaps(raw: Array, weights: Array, fit: Fit) -> Generator[None, None,
 
 def _mixture_of_moments(moments: Moments, shape: Shape) -> Mixture:
     counts, means, scatters = moments
-    scales = np.array([covariance_factor(count, shape.tau) for count in counts])
+    scales = factors_of_counts(counts, shape.tau)
     B = shape.tau * shape.matrix + scatters + (counts + shape.tau)[:, None, None] * np.diag(shape.ridge)
     return Mixture(np.maximum(counts, 1e-12) / counts.sum(), means, B * scales[:, None, None])
 

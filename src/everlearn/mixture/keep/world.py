@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
+from everlearn.mixture.kernels.covariance import LOG_2PI, inverse_factor
 from everlearn.mixture.state import Array, Background, Frame, World
 
 Indices = NDArray[np.intp]
@@ -75,8 +75,7 @@ def world_of_moments(
 ) -> World:
     """The world of rows whose moments are known."""
     full = covariance + np.diag(ridge_of(variance, smooth, fine))
-    factor = np.empty_like(full)
-    log_det = invert_factor(full, factor)
+    factor, log_det = inverse_factor(full)
     height = float(-0.5 * (len(centre) * LOG_2PI + log_det))
     return World(Background(centre, factor, height), covariance, typical, variance, smooth)
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_matrix
 from everlearn.linalg.compile import inlined, kernel
-from everlearn.linalg.dense import whiten_one
+from everlearn.linalg.dense import whiten_one, whiten_stack
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -32,7 +33,7 @@ def invert_factor(B, out):
     A matrix that is not definite to rounding has its variances inflated step by step until it is, in place.
     """
     D = B.shape[0]
-    L, U = np.empty((D, D)), np.empty((D, D))
+    L, U = empty_matrix(D, D), empty_matrix(D, D)
     log_det = whiten_one(B, L, U)
     inflation = 1e-13
     while not np.isfinite(log_det) and inflation < 1.0:
@@ -46,16 +47,36 @@ def invert_factor(B, out):
     return log_det
 
 
-@kernel
+# -- for Python: as a kernel of its own, each would be compiled for half a second -----------------------
+
+
+def inverse_factor(B):
+    """`invert_factor` of a matrix, which stays as it is: the inverse of its lower Cholesky factor, and log|B|."""
+    B, inflation = B.copy(), 1e-13
+    U, log_dets = whiten_stack(B[None])
+    while not np.isfinite(log_dets[0]) and inflation < 1.0:
+        np.fill_diagonal(B, B.diagonal() * (1.0 + inflation))
+        U, log_dets = whiten_stack(B[None])
+        inflation *= 10.0
+    return np.ascontiguousarray(U[0].T), float(log_dets[0])
+
+
+def factors_of_counts(counts, tau):
+    """`covariance_factor` of many counts."""
+    return (1.0 + 1.0 / np.maximum(counts, 1.0)) / (tau + np.maximum(counts - 1.0, 0.0))
+
+
+def posterior_scatters(counts, scatters, shape):
+    """`posterior_scatter` of many components."""
+    lower = np.tril(scatters, -1)
+    S = lower + lower.transpose(0, 2, 1) + np.eye(scatters.shape[1]) * np.diagonal(scatters, axis1=1, axis2=2)[:, None]
+    B = shape.tau * shape.matrix + S + (counts + shape.tau)[:, None, None] * np.diag(shape.ridge)
+    return B * np.eye(B.shape[1]) if shape.diagonal else B
+
+
 def covariances_of(components, shape):
     """Covariances of all components, (K, D, D), after a refresh."""
-    K, D = components.size[0], components.means.shape[1]
-    out = np.empty((K, D, D))
-    for k in range(K):
-        count = components.counts[k]
-        posterior_scatter(count, components.scatter[k], shape, out[k])
-        scale = covariance_factor(count, shape.tau)
-        for i in range(D):
-            for j in range(D):
-                out[k, i, j] *= scale
-    return out
+    K = int(components.size[0])
+    counts = components.counts[:K]
+    scale = factors_of_counts(counts, shape.tau)
+    return posterior_scatters(counts, components.scatter[:K], shape) * scale[:, None, None]

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_vector
 from everlearn.linalg.compile import kernel
-from everlearn.linalg.dense import copy_matrix, copy_vector
-from everlearn.linalg.handle import Handle
+from everlearn.linalg.dense import copy_matrix, copy_vector, total
+from everlearn.linalg.handle import hold
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Shape
 from everlearn.mixture.kernels.rows import NEGLIGIBLE, background_joint, limited, refresh, squared_distance
 
@@ -24,7 +25,7 @@ class Scorer(NamedTuple):
 @kernel
 def unpack(scorer):
     """A handle on a scorer, for as many questions as there will be."""
-    return Handle(scorer)
+    return hold(scorer)
 
 
 @kernel
@@ -47,13 +48,13 @@ def log_densities(X, handle, out):
     components, answers, shape, background, frame = handle.content
     renew(components, answers, shape)
     K, D = answers.size[0], X.shape[1]
-    x, e, joint = np.empty(D), np.empty(D), np.empty(K)
-    constant = np.log(np.sum(answers.mass[:K]) + background.rows) + np.sum(frame.log_scale)
+    x, e, joint = empty_vector(D), empty_vector(D), empty_vector(K)
+    constant = np.log(total(answers.mass, K) + background.rows) + total(frame.log_scale, D)
     gaps = 0
     for t in range(X.shape[0]):
         for i in range(D):
             x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])
-        if np.isnan(np.sum(x)):
+        if np.isnan(total(x, D)):
             out[t] = np.nan
             gaps += 1
             continue

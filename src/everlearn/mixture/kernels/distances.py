@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_matrix, empty_vector
 from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.simd import larger, minus, put, spread, take
 
@@ -42,32 +43,31 @@ def transpose_eight(Z, start, X):
 
 
 @inlined
-def distances_of_eight(means, factors, start, stop, block):
-    """Squared distances of the eight rows of a block to components start to stop, into `block.distances`.
+def distances_of_eight(means, factors, k, block):
+    """Squared distances of the eight rows of a block to component k, into `block.distances`.
 
     A factor is a lower triangle with zeros above. Four of its rows go together, so that a sum need not wait for the one
     before it. What a lane holds does not depend on the others: rows are the same in any batch, to the last bit.
     """
     X, E, distances = block.X, block.E, block.distances
     D, last = means.shape[1], means.shape[1] // 4 * 4
-    for k in range(start, stop):
-        mean, factor = means[k], factors[k]
-        for i in range(D):
-            put(E, i * LANES, minus(take(X, i * LANES), 1.0, spread(mean[i])))
-        total = spread(0.0)  # minus the distances
-        for i in range(0, last, 4):
-            a, b, c, d = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
-            p, q, r, s = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-            for j in range(i + 4):
-                e = take(E, j * LANES)
-                p, q, r, s = minus(p, a[j], e), minus(q, b[j], e), minus(r, c[j], e), minus(s, d[j], e)
-            total = minus(minus(minus(minus(total, p, p), q, q), r, r), s, s)
-        for i in range(last, D):
-            a, p = factor[i], spread(0.0)
-            for j in range(i + 1):
-                p = minus(p, a[j], take(E, j * LANES))
-            total = minus(total, p, p)
-        put(distances, k * LANES, minus(spread(0.0), 1.0, total))
+    mean, factor = means[k], factors[k]
+    for i in range(D):
+        put(E, i * LANES, minus(take(X, i * LANES), 1.0, spread(mean[i])))
+    total = spread(0.0)  # minus the distances
+    for i in range(0, last, 4):
+        a, b, c, d = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
+        p, q, r, s = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        for j in range(i + 4):
+            e = take(E, j * LANES)
+            p, q, r, s = minus(p, a[j], e), minus(q, b[j], e), minus(r, c[j], e), minus(s, d[j], e)
+        total = minus(minus(minus(minus(total, p, p), q, q), r, r), s, s)
+    for i in range(last, D):
+        a, p = factor[i], spread(0.0)
+        for j in range(i + 1):
+            p = minus(p, a[j], take(E, j * LANES))
+        total = minus(total, p, p)
+    put(distances, k * LANES, minus(spread(0.0), 1.0, total))
 
 
 @inlined
@@ -85,9 +85,8 @@ def joints_of_eight(rows, gaussians, R, first, room):
         main_components(R, first, room.main)
     else:
         room.main[:] = True
-    add_joints(gaussians.means, gaussians.factors, gaussians.heights, True, room)
-    if screened:
-        add_joints(gaussians.means, gaussians.factors, gaussians.heights, False, room)
+    for turn in range(2 if screened else 1):
+        add_joints(gaussians.means, gaussians.factors, gaussians.heights, turn == 0, room)
 
 
 @inlined
@@ -158,6 +157,6 @@ def main_components(R, first, main):
 def room_for(K, D):
     """Room for the joints of eight rows."""
     return Room(
-        np.empty((D, LANES)), np.empty((D, LANES)), np.empty((K, LANES)), np.empty(LANES), np.empty(LANES),
-        np.empty(K, np.bool_),
+        empty_matrix(D, LANES), empty_matrix(D, LANES), empty_matrix(K, LANES), empty_vector(LANES),
+        empty_vector(LANES), np.empty(K, np.bool_),
     )  # fmt: skip

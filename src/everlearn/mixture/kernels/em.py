@@ -5,6 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.arrays import (
+    empty_indices,
+    empty_matrix,
+    empty_stack,
+    empty_vector,
+    zero_matrix,
+    zero_stack,
+    zero_vector,
+)
 from everlearn.linalg.blas import square_rows
 from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.dense import mirror_upper
@@ -87,12 +96,12 @@ def moments_of(rows, R):
     The rows of a component are gathered, so that one product makes its scatter.
     """
     Z, weights, D, K = rows.Z, rows.weights, rows.Z.shape[1], R.shape[1]
-    counts, means, scatters = np.zeros(K), np.zeros((K, D)), np.zeros((K, D, D))
-    starts = np.empty(K + 1, np.int64)
-    members_of(rows, R, starts, np.empty(0, np.int64))
-    index = np.empty(starts[K], np.int64)
+    counts, means, scatters = zero_vector(K), zero_matrix(K, D), zero_stack(K, D, D)
+    starts = empty_indices(K + 1)
+    members_of(rows, R, starts, empty_indices(0))
+    index = empty_indices(starts[K])
     members_of(rows, R, starts, index)
-    E = np.empty((GATHERED, D))
+    E = empty_matrix(GATHERED, D)
     for k in range(K):
         own = index[starts[k] : starts[k + 1]]
         for t in own:
@@ -117,8 +126,8 @@ def moments_of(rows, R):
 def gaussians_of(moments, shape):
     """Posterior-mean Gaussians of the components: Sigma = B (1 + 1/N) / (tau + N - 1)."""
     K, D = moments.means.shape
-    factors, heights, log_dets = np.empty((K, D, D)), np.empty(K), np.empty(K)
-    B = np.empty((D, D))
+    factors, heights, log_dets = empty_stack(K, D, D), empty_vector(K), empty_vector(K)
+    B = empty_matrix(D, D)
     for k in range(K):
         count = moments.counts[k]
         posterior_scatter(count, moments.scatters[k], shape, B)
@@ -237,10 +246,10 @@ def log_marginals(moments, shape, background):
     the product over columns of the same with D = 1.
     """
     K, D = moments.means.shape
-    out, B, F, e = np.empty(K), np.empty((D, D)), np.empty((D, D)), np.empty(D)
+    out, B, F, e = empty_vector(K), empty_matrix(D, D), empty_matrix(D, D), empty_vector(D)
     tau = shape.tau
     v = (1.0 if shape.diagonal else D) + 1.0 + tau
-    posterior_scatter(0.0, np.zeros((D, D)), shape, B)
+    posterior_scatter(0.0, zero_matrix(D, D), shape, B)
     prior = 0.5 * v * invert_factor(B, F)
     for k in range(K):
         N = moments.counts[k]

@@ -2,8 +2,7 @@
 
 import math
 
-import numpy as np
-
+from everlearn.linalg.arrays import zero_vector
 from everlearn.linalg.compile import inner, kernel
 
 
@@ -16,7 +15,7 @@ def less_log(r):
 @kernel
 def entropies(rows, R):
     """Entropy that each component's responsibilities give to the rows, (K,)."""
-    out = np.zeros(R.shape[1])
+    out = zero_vector(R.shape[1])
     for t in range(R.shape[0]):
         for k in range(R.shape[1]):
             if R[t, k] > 1e-12:
@@ -27,7 +26,7 @@ def entropies(rows, R):
 @kernel
 def joint_entropies(rows, R, pairs):
     """The same for the sum of two components, for each pair."""
-    out = np.zeros(len(pairs))
+    out = zero_vector(len(pairs))
     for p in range(len(pairs)):
         i, j = pairs[p]
         for t in range(R.shape[0]):

@@ -5,6 +5,7 @@ Loops are written out: NumPy's functions would double the seconds that these ker
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_stack, empty_vector
 from everlearn.linalg.compile import kernel
 from everlearn.linalg.dense import cholesky_of_block, divide_columns, dot, softmax, solve_lower
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, posterior_scatter
@@ -18,18 +19,17 @@ def condition(x, mean, covariance, filled, rest):
     elsewhere). With o the observed and u the other columns, ``E[u | o] = mu_u + Sigma_uo Sigma_oo^-1 (x_o - mu_o)``.
     """
     D = len(x)
-    columns = np.empty((2, D), np.int64)
-    seen, gaps = columns[0], columns[1]
+    seen, gaps = empty_indices(D), empty_indices(D)
     g = divide_columns(x, seen, gaps)
     h = D - g
-    L, y = np.empty((g, g)), np.empty(g)
+    L, y = empty_matrix(g, g), empty_vector(g)
     log_det = cholesky_of_block(covariance, seen[:g], 0, L)
     for i in range(g):
         y[i] = x[seen[i]] - mean[seen[i]]
         filled[seen[i]] = x[seen[i]]
     solve_lower(L, g, y)
     d2 = dot(y, y, g)
-    T = np.empty((h, g))
+    T = empty_matrix(h, g)
     for a in range(h):
         for i in range(g):
             T[a, i] = covariance[gaps[a], seen[i]]
@@ -51,7 +51,7 @@ def fill_row(x, k, components, shape, filled, rest):
     The component must have been refreshed.
     """
     D = x.shape[0]
-    covariance = np.empty((D, D))
+    covariance = empty_matrix(D, D)
     count = components.counts[k]
     posterior_scatter(count, components.scatter[k], shape, covariance)
     factor = covariance_factor(count, shape.tau)
@@ -66,9 +66,8 @@ def fill_row(x, k, components, shape, filled, rest):
 def fill_sample(X, mixture, uniforms, normals):
     """Fill the gaps of X by a draw from a mixture given the rest of each row, in place."""
     D, K = X.shape[1], len(mixture.weights)
-    filled, rest, joint = np.empty((K, D)), np.empty((K, D, D)), np.empty(K)
-    L, columns = np.empty((D, D)), np.empty((2, D), np.int64)
-    seen, gaps = columns[0], columns[1]
+    filled, rest, joint = empty_matrix(K, D), empty_stack(K, D, D), empty_vector(K)
+    L, seen, gaps = empty_matrix(D, D), empty_indices(D), empty_indices(D)
     for t in range(len(X)):
         h = D - divide_columns(X[t], seen, gaps)
         if h == 0:
@@ -97,7 +96,7 @@ def expect_gaps(Z, weights, mixture, sums, start, stop):
     Returns the log-likelihood of the rows.
     """
     D, K = Z.shape[1], len(mixture.weights)
-    filled, rest, joint = np.empty((K, D)), np.empty((K, D, D)), np.empty(K)
+    filled, rest, joint = empty_matrix(K, D), empty_stack(K, D, D), empty_vector(K)
     value = 0.0
     for t in range(start, stop):
         for k in range(K):

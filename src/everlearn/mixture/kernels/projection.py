@@ -7,8 +7,9 @@ if it does not, the next axis is tried.
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_vector, zero_matrix
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import cholesky_of_block, copy_vector, divide_columns, dot
+from everlearn.linalg.dense import cholesky_of_block, copy_vector, divide_columns, dot, total
 
 # A component begins when it has this many rows, and D more: before, its factors still move.
 FIRST_ROWS = 10.0
@@ -50,7 +51,7 @@ def learn_projection(k, r, x, components, u, normals):
         choose_axis(c.factors[k], int(progress[2]), normals, axis)
         begin_along(along)
     whiten(c.factors[k], c.means[k], x, u)
-    s = min(max(np.sum(axis * u), -FARTHEST), FARTHEST)
+    s = min(max(dot(axis, u, D), -FARTHEST), FARTHEST)
     progress[1] += r
     progress[0] = max(progress[0] + r * learn_along(s, r, along, progress[1]), 0.0)
 
@@ -65,7 +66,7 @@ def choose_axis(factor, number, normals, axis):
     copy_vector(normals, axis)
     number %= 2 * D
     if D <= PRINCIPAL and number < D:
-        precision = np.zeros((D, D))
+        precision = zero_matrix(D, D)
         for i in range(D):
             for a in range(i + 1):
                 for b in range(i + 1):
@@ -99,16 +100,16 @@ def learn_along(s, r, along, rows):
     the ratios (Page, 1954) exceeds h with a chance of about exp(-h).
     """
     Q = len(along) - 1
-    joint = np.empty(Q + 1)
-    total = 0.0
+    joint = empty_vector(Q + 1)
+    rows_along = 0.0
     for q in range(Q):
-        total += along[q, 0]
+        rows_along += along[q, 0]
     for q in range(Q + 1):
         n = along[q, 0]
         variance = max(along[q, 2] / n, LEAST) * (1.0 + 1.0 / n)
         d = s - along[q, 1]
-        joint[q] = np.exp(-0.5 * d * d / variance) / np.sqrt(variance) * (n / total if q < Q else 1.0) + 1e-12
-    mixture = np.sum(joint[:Q])
+        joint[q] = np.exp(-0.5 * d * d / variance) / np.sqrt(variance) * (n / rows_along if q < Q else 1.0) + 1e-12
+    mixture = total(joint, Q)
     ratio = min(max(np.log(mixture / joint[Q]), -MOST_EVIDENCE), MOST_EVIDENCE)
     joint[Q] = mixture
     kept = 1.0 - FADING * min(r / rows, 1.0)
@@ -133,11 +134,10 @@ def whiten(factor, mean, x, u):
 @kernel
 def draw_gaps(x, filled, rest, normals, out):
     """A draw of the gaps of x, given their conditional means in `filled` and their conditional covariance `rest`."""
-    columns = np.empty((2, len(x)), np.int64)
-    seen, gaps = columns[0], columns[1]
+    seen, gaps = empty_indices(len(x)), empty_indices(len(x))
     h = len(x) - divide_columns(x, seen, gaps)
     copy_vector(filled, out)
-    L = np.empty((h, h))
+    L = empty_matrix(h, h)
     if np.isfinite(cholesky_of_block(rest, gaps[:h], 0, L)):
         for a in range(h):
             out[gaps[a]] += dot(L[a], normals, a + 1)

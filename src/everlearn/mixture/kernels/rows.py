@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_vector, zero_stack
+from everlearn.linalg.column_scan import has_gaps
 from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
-from everlearn.linalg.handle import Handle
+from everlearn.linalg.handle import hold
 from everlearn.linalg.priority_sample import offer_row
 from everlearn.linalg.uniforms import normal_numbers
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
@@ -33,12 +35,13 @@ class Task(NamedTuple):
     frame: Frame
     reservoir: Reservoir
     rule: Settings
+    along: np.ndarray | None  # that of the components, or None where rows are kept: projections are not compiled then
 
 
 @kernel
 def unpack(task):
     """A handle on a task, for as many calls of `learn_rows` as there will be."""
-    return Handle(task)
+    return hold(task)
 
 
 @kernel
@@ -49,7 +52,7 @@ def refresh(k, components, shape):
     c.counts[k] += c.fresh[k]
     c.fresh[k] = 0.0
     count = c.counts[k]
-    B = np.empty((D, D))
+    B = empty_matrix(D, D)
     for i in range(D):
         c.shift[k, i] /= count
         c.means[k, i] += c.shift[k, i]
@@ -146,15 +149,21 @@ def add_to(k, r, x, rest, gaps, components):
 
 
 @kernel
-def create(K, weight, x, components, shape):
-    """Make component K of one row."""
+def create(K, weight, x, components):
+    """Make component K of one row; it must be refreshed."""
     c = components
     c.mass[K], c.counts[K], c.fresh[K] = weight, 0.0, weight
     copy_vector(x, c.means[K])
     c.shift[K] = 0.0
     c.scatter[K] = 0.0
     c.progress[K] = 0.0
-    refresh(K, c, shape)
+
+
+@kernel
+def renew_distances(k, components, shape, block):
+    """`refresh` component k in the midst of eight rows, whose distances to it change."""
+    refresh(k, components, shape)
+    distances_of_eight(components.means, components.factors, k, block)
 
 
 class Block(NamedTuple):
@@ -178,8 +187,8 @@ def block_for(C, D, gaps):
     """Room for eight rows; that for what is expected in gaps is large in many columns, and made if there are any."""
     G = C if gaps else 1
     return Block(
-        np.empty((D, LANES)), np.empty((D, LANES)), np.empty((C, LANES)), np.empty(LANES, np.int64), np.empty(D),
-        np.empty(D), np.empty(D), np.empty(D), np.empty(C + 1), np.empty((G, D)), np.zeros((G, D, D)),
+        empty_matrix(D, LANES), empty_matrix(D, LANES), empty_matrix(C, LANES), empty_indices(LANES), empty_vector(D),
+        empty_vector(D), empty_vector(D), empty_vector(D), empty_vector(C + 1), empty_matrix(G, D), zero_stack(G, D, D),
     )  # fmt: skip
 
 
@@ -206,11 +215,12 @@ def learn_rows(X, weights, handle, out):
     share, so that an outlier does not spoil the nearest component. Returns the number of rows learned: with
     `rule.stops`, learning ends with the row that has taken the last room.
     """
-    c, shape, background, frame, reservoir, rule = handle.content
-    block = block_for(c.mass.shape[0], X.shape[1], np.isnan(np.sum(X)))
+    c, shape, background, frame, reservoir, rule, along = handle.content
+    block = block_for(c.mass.shape[0], X.shape[1], has_gaps(X))
     for first in range(0, X.shape[0], LANES):
         load_eight(X, first, frame, block)
-        distances_of_eight(c.means, c.factors, 0, c.size[0], block)
+        for k in range(c.size[0]):
+            distances_of_eight(c.means, c.factors, k, block)
         for t in range(first, min(first + LANES, X.shape[0])):
             lane, w = t - first, weights[t]
             out.distance[t], out.log_density[t] = np.nan, np.nan
@@ -234,13 +244,13 @@ def learn_rows(X, weights, handle, out):
             c.total[0] += w
             if beyond and c.size[0] < c.mass.shape[0]:
                 k = c.size[0]
-                create(k, w, block.x, c, shape)
+                create(k, w, block.x, c)
+                renew_distances(k, c, shape, block)
                 c.size[0] = k + 1
                 if k + 1 == c.mass.shape[0] and rule.stops:
                     return t + 1
-                distances_of_eight(c.means, c.factors, k, k + 1, block)
             else:
-                spread_row(w, gaps, c, shape, rule, block)
+                spread_row(w, gaps, c, shape, rule, along, block)
     return X.shape[0]
 
 
@@ -260,8 +270,7 @@ def fill_gaps(lane, components, shape, block):
     c = components
     for k in range(c.size[0]):
         if c.fresh[k] > 0.0:
-            refresh(k, c, shape)
-            distances_of_eight(c.means, c.factors, k, k + 1, block)
+            renew_distances(k, c, shape, block)
         block.joints[k], block.distances[k, lane] = fill_row(block.x, k, c, shape, block.filled[k], block.rest[k])
 
 
@@ -296,23 +305,24 @@ def share(n, joints):
 
 
 @inlined
-def spread_row(w, gaps, components, shape, rule, block):
+def spread_row(w, gaps, components, shape, rule, along, block):
     """Add a row to its components, and refresh those that have grown."""
     c = components
     for k in range(c.size[0]):
         r = w * block.joints[k]
         if r > SMALL * w:
             add_to(k, r, block.filled[k] if gaps else block.x, block.rest[k if gaps else 0], gaps, c)
-            if c.along.shape[1] > 0 and r > SHARE * w:
-                project_row(k, r, gaps, c, rule.seed, block)
+            if r > SHARE * w:
+                project_row(along, k, r, gaps, c, rule.seed, block)
             if c.fresh[k] > rule.growth * c.counts[k] + 0.5:
-                refresh(k, c, shape)
-                distances_of_eight(c.means, c.factors, k, k + 1, block)
+                renew_distances(k, c, shape, block)
 
 
 @kernel
-def project_row(k, r, gaps, components, seed, block):
-    """Let the projections of component k learn a row, with draws in its gaps."""
+def project_row(along, k, r, gaps, components, seed, block):
+    """Let the projections of component k learn a row, with draws in its gaps; nothing where there are none."""
+    if along is None:
+        return
     normal_numbers(seed, components.total[0], block.normals)
     if gaps:
         draw_gaps(block.x, block.filled[k], block.rest[k], block.normals, block.drawn)
@@ -320,18 +330,9 @@ def project_row(k, r, gaps, components, seed, block):
 
 
 @kernel
-def background_of(Z, background):
-    """`background_joint` of every row."""
-    out, e = np.empty(len(Z)), np.empty(Z.shape[1])
-    for t in range(len(Z)):
-        out[t] = background_joint(Z[t], background, e)
-    return out
-
-
-@kernel
 def sample_rows(X, weights, frame, reservoir, rule):
     """Offer rows of the data to the priority sample, in place."""
-    x = np.empty(X.shape[1])
+    x = empty_vector(X.shape[1])
     for t in range(X.shape[0]):
         for i in range(len(x)):
             x[i] = limited((X[t, i] - frame.centre[i]) * frame.inverse[i])

@@ -10,19 +10,11 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.special import gammaln
 
-from everlearn.mixture.kernels.covariance import LOG_2PI, invert_factor
+from everlearn.mixture.kernels.covariance import LOG_2PI, factors_of_counts, inverse_factor, posterior_scatters
 from everlearn.mixture.kernels.em import SMALL, TINY, Gaussians, Moments
 
 # Numbers in a block of deviations.
 BLOCK = 1 << 21
-
-
-def posterior_scatters(counts, scatters, shape):
-    """B = tau C + S + (c + tau) diag(ridge) of each component, from the lower triangles of S."""
-    lower = np.tril(scatters, -1)
-    S = lower + lower.transpose(0, 2, 1) + np.eye(scatters.shape[1]) * np.diagonal(scatters, axis1=1, axis2=2)[:, None]
-    B = shape.tau * shape.matrix + S + (counts + shape.tau)[:, None, None] * np.diag(shape.ridge)
-    return B * np.eye(B.shape[1]) if shape.diagonal else B
 
 
 def inverse_factors(B):
@@ -31,7 +23,7 @@ def inverse_factors(B):
     for k, matrix in enumerate(B):
         L, failed = dpotrf(matrix, lower=1, clean=1)
         if failed:
-            log_dets[k] = invert_factor(matrix.copy(), factors[k])
+            factors[k], log_dets[k] = inverse_factor(matrix)
             continue
         log_dets[k] = 2.0 * np.log(np.diag(L)).sum()
         factors[k] = dtrtri(L, lower=1)[0]
@@ -50,9 +42,11 @@ def distances(Z, means, factors):
     return out
 
 
-def factors_of_counts(counts, tau):
-    """`covariance_factor` of many counts."""
-    return (1.0 + 1.0 / np.maximum(counts, 1.0)) / (tau + np.maximum(counts - 1.0, 0.0))
+def background_of(Z, background):
+    """`rows.background_joint` of every row."""
+    rows = math.log(background.rows) if background.rows > 0.0 else -math.inf
+    d2 = distances(Z, background.centre[None], background.factor[None])[:, 0]
+    return rows + background.height - Z.shape[1] * math.log(2.0) - 0.125 * d2
 
 
 # -- expectation-maximisation -----------------------------------------------------------------------
@@ -98,7 +92,7 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     part = slice(start, start + len(out))
     D, tau, weights = rows.Z.shape[1], shape.tau, rows.weights[part]
     N, r = moments.counts, weights[:, None] * R[part]
-    left = np.maximum(N - r, TINY)
+    left = np.maximum(N - r, 1e-6)  # below, nothing is left of the component
     d2 = distances(rows.Z[part], gaussians.means, gaussians.factors)
     scale = factors_of_counts(left, tau)
     q = d2 * factors_of_counts(N, tau)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.column_scan import has_gaps
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import invert_spd, symmetric_product
 from everlearn.typing import Array
@@ -49,16 +50,6 @@ def row_scratch(d, q, gaps):
     """Work space for rows of d columns."""
     n = 1 if gaps else 0
     return RowScratch(np.empty(d), np.empty(q), np.empty(q), np.empty((n * q, n * q)), np.empty((n * d, n * q)))
-
-
-@inner
-def has_gaps(X):
-    """Whether some cell is NaN."""
-    for t in range(X.shape[0]):
-        for i in range(X.shape[1]):
-            if np.isnan(X[t, i]):
-                return True
-    return False
 
 
 @inner

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlearn.linalg.column_scan import has_gaps
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.dense import copy_matrix, copy_vector, inverse_factor, invert_spd, symmetric_product
 from everlearn.monitoring.kernels.page_hinkley import page_hinkley_step
@@ -16,7 +17,6 @@ from everlearn.ppca.kernels.density import (
     FactoredPPCA,
     RowScratch,
     dot,
-    has_gaps,
     latent,
     least_noise,
     log_density,
