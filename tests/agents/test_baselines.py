@@ -5,7 +5,18 @@ import numpy as np
 import pytest
 
 from everlearn.agents import comparison
-from everlearn.agents.baselines import SarsaTiles, SmallDQN, Tiles
+from everlearn.agents.baselines import (
+    DQN,
+    Adam,
+    Layer,
+    Replay,
+    SarsaTiles,
+    Tiles,
+    clipped,
+    forward,
+    init_network,
+    td_gradients,
+)
 from everlearn.agents.rollout import Spaces
 from everlearn.errors import InputError
 
@@ -41,11 +52,92 @@ def test_sarsa_finds_the_way():
     assert returns[-10:].mean() == -4.0 > returns[0]
 
 
-@pytest.mark.torch
 def test_dqn_finds_the_way():
-    agent = SmallDQN(width=16, rate=5e-3, every=1, period=50, fading=0.93, random_state=0)
+    agent = DQN(hidden=(16,), rate=5e-3, first=100, every=1, steps=1, period=50, exploring=800, random_state=0)
     returns = agent.train(Walk(), 90, seed=0)
     assert returns[-10:].mean() > -6.0
+
+
+# -- the network against its definition ------------------------------------------------------------
+
+
+@pytest.fixture
+def td():
+    """A network in double precision, and transitions with errors on both sides of the Huber loss's corner."""
+    rng = np.random.default_rng(1)
+    network = [Layer(W.astype(np.float64), b.astype(np.float64)) for W, b in init_network((3, 7, 5, 2), rng)]
+    batch = Replay(rng.normal(size=(12, 3)), rng.integers(2, size=12), np.empty(0), np.empty(0), np.empty(0))
+    goal = forward(network, batch.states)[-1][np.arange(12), batch.actions] + np.linspace(-3, 3, 12)
+    return network, batch, goal
+
+
+def huber(network, batch, goal):
+    """Mean Huber loss, row by row from its definition."""
+    total = 0.0
+    for x, action, wanted in zip(batch.states, batch.actions, goal, strict=True):
+        h = x
+        for i, (W, b) in enumerate(network):
+            h = np.array([sum(h[k] * W[k, j] for k in range(len(h))) + b[j] for j in range(len(b))])
+            h = h if i == len(network) - 1 else np.where(h > 0, h, 0.0)
+        error = abs(h[action] - wanted)
+        total += 0.5 * error**2 if error <= 1 else error - 0.5
+    return total / len(goal)
+
+
+def test_gradients_are_those_of_the_huber_loss(td):
+    network, batch, goal = td
+    found = td_gradients(network, batch, goal)
+    for layer, gradients in zip(network, found, strict=True):
+        for part, gradient in zip(layer, gradients, strict=True):
+            for place in list(np.ndindex(part.shape))[::3]:
+                kept, h = part[place], 1e-6
+                part[place] = kept + h
+                above = huber(network, batch, goal)
+                part[place] = kept - h
+                below = huber(network, batch, goal)
+                part[place] = kept
+                assert gradient[place] == pytest.approx((above - below) / (2 * h), abs=1e-8)
+
+
+def test_long_gradients_are_cut_to_their_direction(td):
+    gradients = td_gradients(*td)
+    length = np.sqrt(sum((g**2).sum() for layer in gradients for g in layer))
+    cut = clipped(gradients, length / 4)
+    np.testing.assert_allclose(cut[1].W, gradients[1].W / 4)
+    assert clipped(gradients, 2 * length) is gradients
+
+
+def test_adam_follows_its_printed_algorithm():
+    rng = np.random.default_rng(0)
+    layer = Layer(rng.normal(size=(2, 3)), rng.normal(size=3))
+    theta, m, v = layer.W.copy(), 0.0, 0.0
+    adam = Adam([layer], 0.01)
+    for t in range(1, 6):
+        g = rng.normal(size=(2, 3))
+        adam.step([Layer(g, np.zeros(3))])
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        theta = theta - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(layer.W, theta, rtol=1e-6)
+
+
+def test_a_time_limit_is_no_end_for_dqn_and_exploration_falls_linearly():
+    class Short(Walk):
+        def reset(self, *, seed=None, options=None):
+            found = super().reset(seed=seed)
+            self.left = 9
+            return found
+
+    agent = DQN(hidden=(4,), first=10**9, exploring=100, epsilon=0.1, random_state=0)
+    agent.train(Short(), 20, seed=0)
+    assert 0 < agent.replay.ended.sum() < 20  # some walks end, and some are cut off
+    ended = agent.replay.ended[: agent.seen]
+    places = agent.replay.after[: agent.seen, 0]
+    np.testing.assert_array_equal(ended, places == 4)
+    actions = []
+    agent.seen = 50  # half of the way: 0.55 of the actions are random, of which half are greedy, too
+    greedy = int(forward(agent.network, np.zeros((1, 1), np.float32))[-1].argmax())
+    actions = [agent._act(np.zeros(1)) for _ in range(4000)]
+    assert np.mean(np.array(actions) == greedy) == pytest.approx(1 - 0.55 / 2, abs=0.03)
 
 
 def test_learners_by_name():
@@ -57,3 +149,15 @@ def test_learners_by_name():
     )
     with pytest.raises(InputError, match="no learner"):
         comparison.learner("TRPO", "acrobot", 0)
+
+
+def test_the_target_moves_its_share_of_the_way():
+    agent = DQN(hidden=(4,), first=10**9, period=3, tau=0.25, exploring=100, random_state=0)
+    agent.train(Walk(), 1, seed=0)
+    agent.network[0].W[:] += 1.0
+    before = agent.target[0].W.copy()
+    agent.seen = 2
+    agent._observe(0.0, np.zeros(1), False, False)
+    np.testing.assert_allclose(agent.target[0].W, before + 0.25 * (agent.network[0].W - before), rtol=1e-5)
+    agent._observe(0.0, np.zeros(1), False, False)  # the fourth step is not the end of a period
+    np.testing.assert_allclose(agent.target[0].W, before + 0.25 * (agent.network[0].W - before), rtol=1e-5)

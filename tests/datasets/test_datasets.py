@@ -3,6 +3,7 @@
 import csv
 import gzip
 import re
+import tarfile
 
 import numpy as np
 import pytest
@@ -130,3 +131,74 @@ def test_real_mnist(shared_data):
     mnist = datasets.load_mnist(shared_data / "mnist")
     assert mnist.data.shape == (60000, 784)
     assert np.bincount(mnist.test_target).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+
+
+# -- CIFAR-10 --------------------------------------------------------------------------------------
+
+
+def cifar_bytes(i, n=3):
+    """A file of n records, written from the format's description: label, 1024 red, 1024 green, 1024 blue values."""
+    records = []
+    for row in range(n):
+        planes = b"".join(bytes([10 * i + row + plane]) * 1024 for plane in range(3))
+        records.append(bytes([(i + row) % 10]) + planes)
+    return b"".join(records)
+
+
+def write_cifar(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    for i, name in enumerate(names):
+        (folder / name).write_bytes(cifar_bytes(i))
+
+
+@pytest.mark.parametrize("kind", ["folder", "unpacked", "archive", "folder of the archive", "environment"])
+def test_cifar10_from_wherever_its_files_are(tmp_path, monkeypatch, kind):
+    folder = tmp_path / "cifar10" / "cifar-10-batches-bin"
+    write_cifar(folder)
+    place = {"folder": folder, "unpacked": folder.parent, "environment": None}.get(kind)
+    if "archive" in kind:
+        place = tmp_path / "cifar-10-binary.tar.gz"
+        with tarfile.open(place, "w:gz") as archive:
+            archive.add(folder, "cifar-10-batches-bin")
+        place = tmp_path if kind.startswith("folder") else place
+    monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path))
+    cifar = datasets.load_cifar10(place)
+    assert cifar.data.shape == (15, 3072)
+    assert cifar.data.dtype == np.uint8
+    assert cifar.target.tolist() == [(i + row) % 10 for i in range(5) for row in range(3)]
+    # The second record of the third file: red 21, green 22, blue 23 everywhere.
+    assert np.array_equal(cifar.data[7], np.repeat([21, 22, 23], 1024))
+    assert cifar.test_target.tolist() == [5, 6, 7]
+    assert cifar.target_names[3] == "cat"
+
+
+def test_cifar10_that_is_not_there_or_damaged(tmp_path, monkeypatch):
+    monkeypatch.delenv("EVERLEARN_DATA", raising=False)
+    with pytest.raises(InputError, match=r"path=.*EVERLEARN_DATA"):
+        datasets.load_cifar10()
+    with pytest.raises(InputError, match=r"cifar-10-binary.tar.gz.*pickled"):
+        datasets.load_cifar10(tmp_path)
+    write_cifar(tmp_path)
+    for content, message in (
+        (cifar_bytes(0)[:-1], "3073"),
+        (b"\x63" + cifar_bytes(0)[1:], "label 99"),
+        (b"", "0 bytes"),
+    ):
+        (tmp_path / "data_batch_2.bin").write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            datasets.load_cifar10(tmp_path)
+    (tmp_path / "data_batch_2.bin").unlink()
+    with pytest.raises(InputError, match="six files"):
+        datasets.load_cifar10(tmp_path)
+    (tmp_path / "a.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match="six files"):
+        datasets.load_cifar10(tmp_path / "a.tar.gz")
+
+
+def test_real_cifar10(shared_data):
+    if not (shared_data / "cifar10").exists():
+        pytest.skip("there is no cifar10/ in the shared data")
+    cifar = datasets.load_cifar10(shared_data / "cifar10")
+    assert cifar.data.shape == (50000, 3072)
+    assert np.bincount(cifar.test_target).tolist() == [1000] * 10

@@ -1,11 +1,13 @@
-"""Two rivals to set beside a mixture: Sarsa(lambda) with tile coding, and a small deep Q-network (extra `torch`).
+"""Two rivals to set beside a mixture: Sarsa(lambda) with tile coding, and a deep Q-network.
 
-Both have the face of `MixtureQAgent.train`. They are as textbooks have them, with settings that work on the three tasks
-of `everlearn.agents.tasks`; they are for comparison and are not saved.
+Both have the face of `MixtureQAgent.train`. They are as textbooks have them; `everlearn.agents.comparison` has their
+settings on the three tasks of `everlearn.agents.tasks`. They are for comparison and are not saved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,6 @@ from numpy.typing import NDArray
 
 from everlearn.agents import rollout
 from everlearn.agents.rollout import Spaces
-from everlearn.errors import require
 from everlearn.typing import Array
 
 UNBOUNDED = 3.0  # observations without bounds are taken to lie within this
@@ -143,32 +144,94 @@ class SarsaTiles:
 class Replay(NamedTuple):
     """The latest transitions."""
 
-    states: Any
+    states: Any  # arrays in single precision, actions of integers
     actions: Any
     rewards: Any
     after: Any
     ended: Any
 
 
-class SmallDQN:
-    """A deep Q-network of two hidden layers with a target network, double targets and replay; needs torch.
+class Layer(NamedTuple):
+    """Weights of a layer of shape (inputs, outputs), and its biases."""
+
+    W: Array
+    b: Array
+
+
+def init_network(sizes: Sequence[int], generator: np.random.Generator) -> list[Layer]:
+    """Draw the weights of a network: uniform, within one over the root of the number of inputs."""
+    layers = []
+    for n, m in pairwise(sizes):
+        bound = 1.0 / np.sqrt(n)
+        W, b = generator.uniform(-bound, bound, (n, m)), generator.uniform(-bound, bound, m)
+        layers.append(Layer(W.astype(np.float32), b.astype(np.float32)))
+    return layers
+
+
+def forward(layers: Sequence[Layer], X: Array) -> list[Array]:
+    """Return the inputs and the output of every layer, rectified but for the last."""
+    outputs = [X]
+    for i, (W, b) in enumerate(layers):
+        out = outputs[-1] @ W + b
+        outputs.append(out if i == len(layers) - 1 else np.maximum(out, 0.0, out=out))
+    return outputs
+
+
+def backward(layers: Sequence[Layer], outputs: Sequence[Array], gradient: Array) -> list[Layer]:
+    """Return the gradients of all layers from that of the last output."""
+    found: list[Layer] = []
+    for i in reversed(range(len(layers))):
+        found.append(Layer(outputs[i].T @ gradient, gradient.sum(axis=0)))
+        if i > 0:
+            gradient = (gradient @ layers[i].W.T) * (outputs[i] > 0.0)
+    return found[::-1]
+
+
+class Adam:
+    """Adam with its usual decays (Kingma and Ba, 2015), for the layers of a network, in place."""
+
+    def __init__(self, layers: Sequence[Layer], rate: float) -> None:
+        self.parts = [part for layer in layers for part in layer]
+        self.m, self.v = ([np.zeros_like(part) for part in self.parts] for _ in range(2))
+        self.rate, self.t = rate, 0
+
+    def step(self, gradients: Sequence[Layer]) -> None:
+        """Move the weights against the gradients."""
+        self.t += 1
+        rate = self.rate * np.sqrt(1.0 - 0.999**self.t) / (1.0 - 0.9**self.t)
+        for part, m, v, g in zip(self.parts, self.m, self.v, (g for layer in gradients for g in layer), strict=True):
+            m += 0.1 * (g - m)
+            v += 0.001 * (g * g - v)
+            part -= rate * m / (np.sqrt(v) + 1e-8)
+
+
+class DQN:
+    """A deep Q-network with a target network, replay (Mnih and others, 2015) and double targets, in NumPy.
+
+    The action that follows is chosen by the network and valued by its target (van Hasselt and others, 2016).
 
     Parameters
     ----------
-    width : int
-        Units of each hidden layer.
+    hidden : tuple of int
+        Units of the hidden layers.
     rate : float
         Step size of Adam.
     gamma : float
         Discount.
     batch, capacity : int
         Transitions in a step of learning, and in the replay memory.
-    every, period : int
-        Steps between two steps of learning, and between two copies to the target network.
+    first : int
+        Steps before learning begins.
+    every, steps : int
+        After this many steps of the environment, so many steps of learning.
+    period : int
+        Steps of the environment between two moves of the target network.
+    tau : float
+        Share of the way that the target then moves towards the network: 1 copies it.
+    exploring : int
+        Steps over which the probability of a random action falls from 1 to `epsilon`, linearly.
     epsilon : float
-        Probability of a random action at first, which fades by `fading` with each episode, down to 0.01.
-    fading : float
-        See `epsilon`.
+        See `exploring`.
     random_state : int or None
         Seed.
     """
@@ -176,79 +239,83 @@ class SmallDQN:
     def __init__(
         self,
         *,
-        width: int = 64,
-        rate: float = 1e-3,
+        hidden: tuple[int, ...] = (256, 256),
+        rate: float = 2.3e-3,
         gamma: float = 0.99,
         batch: int = 64,
-        capacity: int = 50_000,
-        every: int = 2,
-        period: int = 200,
-        epsilon: float = 1.0,
-        fading: float = 0.97,
+        capacity: int = 100_000,
+        first: int = 1000,
+        every: int = 256,
+        steps: int = 128,
+        period: int = 10,
+        tau: float = 1.0,
+        exploring: int = 8000,
+        epsilon: float = 0.04,
         random_state: int | None = None,
     ) -> None:
-        self.width, self.rate, self.gamma = width, rate, gamma
-        self.batch, self.capacity, self.every, self.period = batch, capacity, every, period
-        self.epsilon, self.fading = epsilon, fading
-        self.seed = 0 if random_state is None else random_state
+        self.hidden, self.rate, self.gamma, self.batch = hidden, rate, gamma, batch
+        self.capacity, self.first, self.every, self.steps, self.period = capacity, first, every, steps, period
+        self.tau, self.exploring, self.epsilon = tau, exploring, epsilon
         self.generator = np.random.default_rng(random_state)
 
     def train(self, env: Any, episodes: int, *, seed: int | None = None, until: Any = None) -> Array:
         """Play and learn; see `MixtureQAgent.train`."""
-        self.torch = require("torch", extra="torch")
         spaces = rollout.spaces_of(env)
-        d = len(spaces.low)
-        with self.torch.random.fork_rng():
-            self.torch.manual_seed(self.seed)
-            self.network, self.target = (self._network(d, spaces.n_actions) for _ in range(2))
-        self.target.load_state_dict(self.network.state_dict())
-        self.optimiser = self.torch.optim.Adam(self.network.parameters(), lr=self.rate)
+        d, n = len(spaces.low), self.capacity
+        self.network = init_network((d, *self.hidden, spaces.n_actions), self.generator)
+        self.target = [Layer(W.copy(), b.copy()) for W, b in self.network]
+        self.adam = Adam(self.network, self.rate)
         self.n_actions, self.seen = spaces.n_actions, 0
-        n, single = self.capacity, np.float32
+        single = np.float32
         self.replay = Replay(
             np.zeros((n, d), single), np.zeros(n, np.int64), np.zeros(n, single), np.zeros((n, d), single),
             np.zeros(n, single),
         )  # fmt: skip
         return rollout.play(env, episodes, self._act, self._observe, seed=seed, until=until)
 
-    def _network(self, d: int, n_actions: int) -> Any:
-        nn = self.torch.nn
-        return nn.Sequential(
-            nn.Linear(d, self.width), nn.ReLU(), nn.Linear(self.width, self.width), nn.ReLU(),
-            nn.Linear(self.width, n_actions),
-        )  # fmt: skip
-
     def _act(self, observation: Any) -> int:
-        self.before = np.asarray(observation, dtype=np.float32)
-        if self.generator.random() < self.epsilon:
+        self.before: Any = np.asarray(observation, dtype=np.float32)
+        if self.generator.random() < max(1.0 - (1.0 - self.epsilon) * self.seen / self.exploring, self.epsilon):
             self.action = int(self.generator.integers(self.n_actions))
         else:
-            with self.torch.no_grad():
-                self.action = int(self.network(self.torch.from_numpy(self.before)).argmax())
+            self.action = int(forward(self.network, self.before[None])[-1].argmax())
         return self.action
 
     def _observe(self, reward: float, observation: Any, terminated: bool, truncated: bool) -> None:
         row = self.seen % self.capacity
-        for column, value in zip(
-            self.replay, (self.before, self.action, reward, observation, float(terminated)), strict=True
-        ):
+        # A time limit is no end: the value of what follows still counts.
+        transition = self.before, self.action, reward, observation, float(terminated)
+        for column, value in zip(self.replay, transition, strict=True):
             column[row] = value
         self.seen += 1
-        if self.seen >= 500 and self.seen % self.every == 0:
-            self._learn()
+        if self.seen > self.first and self.seen % self.every == 0:
+            for _ in range(self.steps):
+                self._learn()
         if self.seen % self.period == 0:
-            self.target.load_state_dict(self.network.state_dict())
-        if terminated or truncated:
-            self.epsilon = max(self.epsilon * self.fading, 0.01)
+            for old, new in zip(self.target, self.network, strict=True):
+                for there, here in zip(old, new, strict=True):
+                    there += self.tau * (here - there)
 
     def _learn(self) -> None:
-        torch = self.torch
         rows = self.generator.integers(min(self.seen, self.capacity), size=self.batch)
-        states, actions, rewards, after, ended = (torch.from_numpy(column[rows]) for column in self.replay)
-        with torch.no_grad():
-            best = self.network(after).argmax(1, keepdim=True)
-            goal = rewards + self.gamma * (1.0 - ended) * self.target(after).gather(1, best)[:, 0]
-        loss = torch.nn.functional.smooth_l1_loss(self.network(states).gather(1, actions[:, None])[:, 0], goal)
-        self.optimiser.zero_grad()
-        loss.backward()
-        self.optimiser.step()
+        batch = Replay(*(column[rows] for column in self.replay))
+        best = forward(self.network, batch.after)[-1].argmax(axis=1)
+        value = forward(self.target, batch.after)[-1][np.arange(self.batch), best]
+        goal = batch.rewards + np.float32(self.gamma) * (1.0 - batch.ended) * value
+        self.adam.step(clipped(td_gradients(self.network, batch, goal)))
+
+
+def td_gradients(network: Sequence[Layer], batch: Replay, goal: Array) -> list[Layer]:
+    """Gradients of the mean Huber loss between the values of the actions taken and their goals."""
+    outputs = forward(network, batch.states)
+    rows = np.arange(len(goal))
+    gradient = np.zeros_like(outputs[-1])
+    # The derivative of the Huber loss is the error, clipped to one.
+    gradient[rows, batch.actions] = np.clip(outputs[-1][rows, batch.actions] - goal, -1.0, 1.0) / len(goal)
+    return backward(network, outputs, gradient)
+
+
+def clipped(gradients: list[Layer], most: float = 10.0) -> list[Layer]:
+    """Gradients no longer than `most` altogether."""
+    length = float(np.sqrt(sum(float(np.sum(g * g)) for layer in gradients for g in layer)))
+    return gradients if length <= most else [Layer(W * (most / length), b * (most / length)) for W, b in gradients]

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from everlearn.errors import InputError
-from everlearn.experiments.papers import Findings, Item, choose, read
+from everlearn.experiments.papers import Claim, Context, Findings, Item, choose, read, registry
 from everlearn.experiments.papers.pool import LostProcessError, Plan, Settings, duration, plan, run
 
 
@@ -73,9 +74,16 @@ def test_papers_stay_together_and_are_dealt_evenly():
     assert duration(planned, Settings()) == 12.0
 
 
+def test_a_long_item_does_not_wait_for_the_others_of_its_paper():
+    items = [item(name, where, seconds=s) for name, s in (("a", 70), ("b", 9), ("c", 61), ("d", 8))]
+    planned = plan(items, Settings(), processes=8)
+    assert [[i.name for i in share] for share in planned.shares] == [["a"], ["c"], ["b", "d"]]
+
+
 def test_what_measures_times_is_planned_alone():
     planned = plan(choose(), Settings(quick=True), processes=2)
-    timed = ["figmn:table4", "figmn:fig1", "figmn:two-step", "figmn:clustering", "figmn:mnist"]
+    timed = ["nat-oem:cost", "figmn:table4", "figmn:fig1", "figmn:two-step", "figmn:clustering"]
+    timed += ["figmn:pixels", "figmn:mnist", "figmn:table5"]
     assert [i.key for i in planned.alone] == timed
     assert not any(i.alone for share in planned.shares for i in share)
     assert sum(map(len, planned.shares)) + len(planned.alone) == len(choose())
@@ -99,7 +107,8 @@ def test_processes_find_what_one_finds(monkeypatch, tmp_path):
 
     def plain(sections):
         return {
-            key: {k: v for k, v in section.items() if "seconds" not in k} for key, section in sorted(sections.items())
+            key: {k: v for k, v in section.items() if "seconds" not in k and k != "made"}
+            for key, section in sorted(sections.items())
         }
 
     apart, here = (findings(plan(items, settings, processes=n), settings) for n in (3, 1))
@@ -114,6 +123,46 @@ def test_times_are_measured_here_when_all_else_is_done():
     pids = [int(section["about"]) for section in found.values()]
     assert pids[-1] == os.getpid()
     assert os.getpid() not in pids[:-1]  # on a busy machine one process may have run both shares
+
+
+def quotients(context):
+    found = context.each(divmod, [(7, 2), (9, 4), (5, 3)], "parts")
+    return Findings(str(found), [Claim("a", "b", True)])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_parts_of_an_item_are_the_same_in_any_number_of_processes(jobs):
+    told = []
+    context = Context(jobs=jobs, report=lambda *what: told.append(what))
+    assert quotients(context).about == "[(3, 1), (2, 1), (1, 2)]"
+    assert told[-1] == (3, 3, "parts")
+
+
+def noted(place, n):
+    with open(place, "a", encoding="utf-8") as file:
+        file.write(f"{n} ")
+    if n == 3 and not Path(place).with_suffix(".go").exists():
+        raise InputError("interrupted")
+    return {"square": n * n}
+
+
+def test_an_item_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "commit", lambda: "abc")
+    place, parts = tmp_path / "calls.txt", tmp_path / "parts"
+    calls = [(str(place), n) for n in (1, 2, 3, 4)]
+    with pytest.raises(InputError, match="interrupted"):
+        Context(parts=parts).each(noted, calls, "parts", keep=True)
+    place.with_suffix(".go").touch()
+    told = []
+    context = Context(parts=parts, report=lambda *what: told.append(what))
+    assert [found["square"] for found in context.each(noted, calls, "parts", keep=True)] == [1, 4, 9, 16]
+    assert place.read_text(encoding="utf-8").split() == ["1", "2", "3", "3", "4"]
+    assert told == [(3, 4, "parts"), (4, 4, "parts")]
+    # Other code computes all of it again, and changed code keeps nothing.
+    for code in ("def", "abc+"):
+        monkeypatch.setattr(registry, "commit", lambda code=code: code)
+        Context(parts=parts).each(noted, calls[:1], "parts", keep=True)
+    assert place.read_text(encoding="utf-8").split()[5:] == ["1", "1"]
 
 
 def test_progress_of_every_process_is_told():

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from everlearn.cli import main
+from everlearn.cli.commands.reproduce import _asked
 from everlearn.errors import InputError, MissingExtraError
 from everlearn.experiments.papers import (
     Claim,
@@ -48,8 +49,9 @@ def run_cli(*arguments):
 
 def test_the_papers_have_all_their_tables_and_figures():
     items = {paper.key: list(paper.items) for paper in papers()}
-    assert items["nat-oem"] == ["titterington", "table1", "fig1", "fig2", "fig3", "fig4", "rank", "mixtures"]
-    figmn = "orders delta table1 table2 table3 memory table4 fig1 two-step clustering mnist table5"
+    nat_oem = "titterington table1 protocol fig1 fig2 fig3 fig4 rank orders cost mixtures"
+    assert items["nat-oem"] == nat_oem.split()
+    figmn = "orders delta table1 table2 table3 memory table4 fig1 two-step clustering pixels mnist table5"
     assert items["figmn"] == figmn.split()
     assert items["online-vb"] == ["forms", *(f"fig{i}" for i in range(1, 8))]
     assert items["continual"] == ["streaming", "imm", "reduction", "ridgeline", "disjoint", "shuffled"]
@@ -59,7 +61,7 @@ def test_choose_keeps_the_order_of_the_report_and_names_nothing_twice():
     keys = [item.key for item in choose(["online-vb:fig2", "nat-oem", "online-vb:fig2"])]
     assert keys[-1] == "online-vb:fig2"
     assert keys[0] == "nat-oem:titterington"
-    assert len(keys) == 9
+    assert len(keys) == 12
     assert len(choose()) == sum(len(paper.items) for paper in papers())
 
 
@@ -174,6 +176,43 @@ def test_resume_runs_only_what_is_missing(no_data):
     refused = run_cli("--resume", "online-vb:fig5")
     assert refused.exit_code == 1
     assert "quick=True" in refused.output
+
+
+def test_merge_puts_items_of_other_runs_in_their_places(no_data):
+    assert run_cli("--quick", "figmn:table1", "online-vb:fig4", "--json", "all.json").exit_code == 0
+    assert run_cli("--quick", "online-vb:fig4", "continual:ridgeline", "--json", "part.json").exit_code == 0
+    ended = run_cli("--merge", "part.json", "--json", "all.json", "--markdown", "all.md")
+    assert ended.exit_code == 0, ended.output
+    sections = read("all.json")["sections"]
+    assert list(sections) == ["figmn:table1", "online-vb:fig4", "continual:ridgeline"]  # in the order of the papers
+    part = read("part.json")["sections"]
+    assert sections["online-vb:fig4"] == part["online-vb:fig4"]  # the later one holds, whole
+    page = (no_data / "all.md").read_text(encoding="utf-8")
+    for key, section in sections.items():
+        assert f"Made by `{section['command']}`: commit {section['made']['commit']}, " in page, key
+
+
+def test_merge_refuses_a_run_of_another_size(no_data):
+    assert run_cli("--quick", "figmn:table1", "--json", "quick.json").exit_code == 0
+    assert run_cli("figmn:table1", "--json", "full.json").exit_code == 0
+    ended = run_cli("--merge", "quick.json", "--json", "full.json")
+    assert ended.exit_code != 0
+    assert "quick=True" in ended.output
+    assert read("full.json")["quick"] is False
+
+
+def test_merge_keeps_what_the_other_run_skipped(no_data):
+    assert run_cli("--quick", "figmn:table1", "--json", "all.json").exit_code == 0
+    record = read("all.json")
+    record["sections"]["figmn:table1"]["verdict"] = SKIPPED
+    (no_data / "part.json").write_text(json.dumps(record), encoding="utf-8")
+    assert run_cli("--merge", "part.json", "--json", "all.json").exit_code == 0
+    assert read("all.json")["sections"]["figmn:table1"]["verdict"] == REPRODUCED
+
+
+def test_the_command_of_a_section_names_no_places():
+    asked = ["reproduce", "figmn:table1", "--json", "/a/b.json", "--quick", "--output=x.html", "--seed", "3"]
+    assert _asked(asked) == "everlearn reproduce figmn:table1 --quick --seed 3"
 
 
 def test_render_makes_the_report_from_results_alone(no_data):

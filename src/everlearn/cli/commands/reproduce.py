@@ -18,10 +18,11 @@ from everlearn.experiments.papers.markdown import write_markdown, write_verdicts
 from everlearn.experiments.papers.registry import Item, choose, papers
 from everlearn.experiments.papers.report import write_report
 from everlearn.experiments.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED
-from everlearn.experiments.papers.run import Reproduction, read
+from everlearn.experiments.papers.run import Reproduction, merged, read, write_record
 from everlearn.reporting.tables import Table
 
 _COLOURS = {REPRODUCED: "green", PAPER_MODE_ONLY: "yellow", NOT_REPRODUCED: "red", SKIPPED: "dim"}
+_PLACES = ("--output", "--json", "--data", "--markdown", "--verdicts")
 _EXAMPLES = """
 Examples:
 
@@ -29,6 +30,8 @@ Examples:
   everlearn reproduce --quick
   everlearn reproduce figmn:table2
   everlearn reproduce figmn online-vb --data ~/data --output papers.html
+  everlearn reproduce figmn:table5 --json table5.json
+  everlearn reproduce --merge table5.json --json reproduction.json
   everlearn reproduce --list
 """
 
@@ -45,8 +48,19 @@ Examples:
 )
 @click.option("--fetch", is_flag=True, help="Download MNIST from OpenML if there are no files.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all randomness.")
-@click.option("--resume", is_flag=True, help="Keep what --json holds already, and run the rest.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep what --json holds already, go on with an item that was interrupted, and run the rest.",
+)
 @click.option("--render", is_flag=True, help="Run nothing: write the report from --json.")
+@click.option(
+    "--merge",
+    "parts",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Run nothing: put the items of this file, a --json of another run, into --json. May be repeated.",
+)
 @click.option("--markdown", type=click.Path(dir_okay=False), help="Write the results as Markdown too.")
 @click.option("--verdicts", type=click.Path(dir_okay=False), help="Write every claim and its verdict as Markdown too.")
 @click.option("--list", "only_list", is_flag=True, help="List papers and items.")
@@ -60,6 +74,7 @@ def command(
     seed: int,
     resume: bool,
     render: bool,
+    parts: tuple[str, ...],
     markdown: str | None,
     verdicts: str | None,
     only_list: bool,
@@ -83,13 +98,20 @@ def command(
             (verdicts, "--verdicts"),
         ):
             check_place(path, option, "results")
-        if render:
+        if parts:
+            record = merged([*([place] if Path(place).exists() else []), *parts])
+            write_record(record, place)
+        elif render:
             record = read(place)
         else:
             reproduction = Reproduction(_asked(sys.argv[1:]), quick=quick, seed=seed)
             if resume:
                 reproduction.resume(place)
-            _run(reproduction, items, workers.Settings(quick, seed, data, fetch), place, console)
+            kept = Path(place).with_suffix(".parts")
+            if not resume:
+                _forget(kept)
+            _run(reproduction, items, workers.Settings(quick, seed, data, fetch, parts=str(kept)), place, console)
+            _forget(kept)
             record = reproduction.record
         write_report(record, output)
         if markdown:
@@ -99,9 +121,24 @@ def command(
         _summary(record, output, place, console)
 
 
+def _forget(folder: Path) -> None:
+    """Remove what items of an earlier run have left; a run that ended needs it no more."""
+    for part in folder.glob("*.json"):
+        part.unlink()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _asked(arguments: list[str]) -> str:
-    """The command as one would type it, places left out."""
-    return shlex.join(["everlearn", *arguments])
+    """The command as one would type it, without the places of files: they are no part of what was found."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if not skip and name not in _PLACES:
+            kept.append(argument)
+        skip = not skip and name in _PLACES and not value
+    return shlex.join(["everlearn", *kept])
 
 
 def _list(console: Console) -> None:

@@ -63,7 +63,7 @@ def _runs(record: dict[str, Any]) -> str:
     commands = list(dict.fromkeys(section["command"] for section in record["sections"].values()))
     if len(commands) == 1:
         return f"One {size} run of `{commands[0]}`"
-    return f"Put together from {len(commands)} {size} runs, {', '.join(f'`{command}`' for command in commands)}"
+    return f"Put together from {len(commands)} {size} runs; each item names its own"
 
 
 def _absent(record: dict[str, Any]) -> str:
@@ -84,7 +84,13 @@ def _section(section: dict[str, Any]) -> str:
         for c in section["claims"]
     )
     tables = "\n".join(rendered(table).markdown() for table in section["tables"])
-    return f"{head}{escape_markdown(section['about'])}{runs}\n\n{claims}\n\n{tables}"
+    return f"{head}{escape_markdown(section['about'])}{runs}\n\n{claims}\n\n{tables}\n{_origin(section)}"
+
+
+def _origin(section: dict[str, Any]) -> str:
+    made = section["made"]
+    commit = f"commit {made['commit']}, " if made["commit"] else ""
+    return f"Made by `{section['command']}`: {commit}{made['machine']}, {made['finished']}.\n"
 
 
 # -- the verdicts alone ----------------------------------------------------------------------------

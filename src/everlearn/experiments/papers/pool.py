@@ -21,6 +21,7 @@ from everlearn.experiments.papers.run import Record, run_item
 Report = Callable[[Item, int, int, str], None]
 Keep = Callable[[Item, Record], None]
 
+LONG_SECONDS = 60.0  # an item that takes longer is given to a process by itself: what it shares with others is less
 POLL_SECONDS = 0.1  # how often the parent looks for messages: a progress bar needs no more
 
 
@@ -35,13 +36,15 @@ class Settings(NamedTuple):
     seed: int = 0
     data: str | None = None
     fetch: bool = False
+    jobs: int = 1  # processes of an item that runs alone
+    parts: str | None = None  # folder of what interrupted items have found
 
     def contexts(self) -> Callable[[Callable[[int, int, str], None]], Context]:
         """Return what makes a context that reports progress; all of them load MNIST once."""
         return functools.partial(self._context, mnist_from(self.data, fetch=self.fetch))
 
     def _context(self, mnist: Callable[[], Any], report: Callable[[int, int, str], None]) -> Context:
-        return Context(quick=self.quick, seed=self.seed, mnist=mnist, report=report)
+        return Context(quick=self.quick, seed=self.seed, mnist=mnist, report=report, jobs=self.jobs, parts=self.parts)
 
     def cost(self, items: Sequence[Item]) -> float:
         """About how many seconds the items take, one after the other."""
@@ -56,7 +59,7 @@ class Plan(NamedTuple):
 
 
 def plan(items: Sequence[Item], settings: Settings, processes: int | None = None) -> Plan:
-    """Assign papers to processes, the longest first; the items of a paper stay together, because they share work.
+    """Assign papers to processes, the longest first; short items of a paper stay together, because they share work.
 
     Parameters
     ----------
@@ -70,13 +73,16 @@ def plan(items: Sequence[Item], settings: Settings, processes: int | None = None
     Returns
     -------
     Plan
-        Only one share where there is a single paper or a single core.
+        Only one share where there is a single group or a single core.
     """
     together = [item for item in items if not item.alone]
-    papers = [[item for item in together if item.paper == key] for key in dict.fromkeys(i.paper for i in together)]
-    shares: list[list[Item]] = [[] for _ in range(min(processes or joblib.cpu_count(), len(papers)))]
-    for paper in sorted(papers, key=settings.cost, reverse=True):
-        min(shares, key=settings.cost).extend(paper)
+    long = [item for item in together if settings.cost([item]) > LONG_SECONDS]
+    short = [item for item in together if item not in long]
+    groups = [[item for item in short if item.paper == key] for key in dict.fromkeys(i.paper for i in short)]
+    groups += [[item] for item in long]
+    shares: list[list[Item]] = [[] for _ in range(min(processes or joblib.cpu_count(), len(groups)))]
+    for group in sorted(groups, key=settings.cost, reverse=True):
+        min(shares, key=settings.cost).extend(group)
     return Plan(shares, [item for item in items if item.alone])
 
 
@@ -94,7 +100,8 @@ def run(plan: Plan, settings: Settings, keep: Keep, report: Report) -> None:
         _run_in_processes(plan.shares, settings, keep, report)
     else:
         _run_here([item for share in plan.shares for item in share], settings, keep, report)
-    _run_here(plan.alone, settings, keep, report)
+    # Nothing runs beside these: an item whose runs are independent may have all cores.
+    _run_here(plan.alone, settings._replace(jobs=joblib.cpu_count()), keep, report)
 
 
 def _run_here(items: Sequence[Item], settings: Settings, keep: Keep, report: Report) -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import itertools
+import json
+import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from everlearn.errors import EverlearnError, InputError
+from everlearn.experiments.papers.provenance import commit
 from everlearn.experiments.papers.results import Findings
+from everlearn.persistence.atomic_write import write_whole
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 MODULES = ("nat_oem", "figmn", "online_vb", "continual_learning")
 """Modules of this folder, each with a `PAPER`; a package imports the files that hold its items."""
@@ -33,6 +45,10 @@ class Context:
         Gives the MNIST images, or raises `Skip`.
     report : callable (done, total, what), optional
         Told of progress.
+    jobs : int, default=1
+        Processes that `each` may use.
+    parts : path-like, optional
+        Folder in which `each` keeps what it has, so that an item that was interrupted goes on where it was.
     """
 
     def __init__(
@@ -42,7 +58,11 @@ class Context:
         seed: int = 0,
         mnist: Callable[[], Any] | None = None,
         report: Callable[[int, int, str], None] | None = None,
+        jobs: int = 1,
+        parts: str | os.PathLike[str] | None = None,
     ) -> None:
+        self.jobs = jobs
+        self._parts = None if parts is None else Path(parts)
         self.quick = quick
         self.seed = seed
         self._mnist = mnist
@@ -66,6 +86,53 @@ class Context:
             self._report(i, len(listed), what)
             yield thing
         self._report(len(listed), len(listed), what)
+
+    def each(
+        self, function: Callable[..., R], arguments: Iterable[tuple[Any, ...]], what: str, *, keep: bool = False
+    ) -> list[R]:
+        """Call a function with each tuple of arguments, in processes where there may be several; results in order.
+
+        What is called must not depend on what was called before: results are the same for any number of processes.
+        With `keep` arguments and results are what JSON holds, and a result that is known from an interrupted run of the
+        same code is not computed again.
+        """
+        listed = list(arguments)
+        kept = [self._part(function, one) if keep else None for one in listed]
+        known = {i: json.loads(path.read_text("utf-8")) for i, path in enumerate(kept) if path and path.exists()}
+        todo = [i for i in range(len(listed)) if i not in known]
+        calls = self._calls(function, [(listed[i], kept[i]) for i in todo])
+        for done, (i, result) in enumerate(zip(todo, calls, strict=True), 1):
+            known[i] = result
+            self._report(len(listed) - len(todo) + done, len(listed), what)
+        return [known[i] for i in range(len(listed))]
+
+    def _calls(self, function: Callable[..., R], calls: list[tuple[tuple[Any, ...], Path | None]]) -> Iterator[R]:
+        """Results in order, each as soon as it is there."""
+        if self.jobs == 1 or len(calls) <= 1:
+            yield from (_call(function, *call) for call in calls)
+            return
+        # Spawned, as the processes of the pool are: a fork copies locks of the BLAS threads that it does not copy.
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(self.jobs, len(calls)), mp_context=spawn) as executor:
+            yield from executor.map(_call, itertools.repeat(function), *zip(*calls, strict=True))
+
+    def _part(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Path | None:
+        """Where a result is kept: by the commit, if nothing was changed since, the function and its arguments."""
+        code = commit()
+        if self._parts is None or code is None or code.endswith("+"):
+            return None
+        said = json.dumps([code, function.__module__, function.__qualname__, arguments])
+        return self._parts / f"{hashlib.sha256(said.encode()).hexdigest()[:24]}.json"
+
+
+def _call(function: Callable[..., R], arguments: tuple[Any, ...], kept: Path | None) -> R:
+    with threadpool_limits(1):
+        result = function(*arguments)
+    if kept is not None:
+        # By the process that has it: what others have found by then must not wait for the first.
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(result), "part of the results")
+    return result
 
 
 Run = Callable[[Context], Findings]

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,22 @@ def run_item(item: Item, context: Context) -> Record:
     """
     # Asked before the run: the checkout may change while an item runs, and the code that runs is the one loaded now.
     made = {"started": _now(), **provenance()}
-    start, cpu = time.perf_counter(), time.process_time()
+    start, cpu = time.perf_counter(), _cpu_seconds()
     try:
         # One thread: items run side by side, and times are compared with single-threaded programs of the papers.
         with threadpool_limits(1):
             found = item.run(context).as_dict()
     except (Skip, MissingExtraError) as error:
         found = {"verdict": SKIPPED, "why": str(error), "about": "", "claims": [], "tables": [], "figures": []}
-    took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
+    took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(_cpu_seconds() - cpu, 1)}
     made["finished"] = _now()
     return {"paper": item.paper, "item": item.name, "title": item.title, **found, **took, "made": made}
+
+
+def _cpu_seconds() -> float:
+    """Processor time of this process and of those that have ended in it: an item may use several."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _now() -> str:
@@ -115,9 +121,41 @@ class Reproduction:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write everything so far as JSON."""
-        text = json.dumps(self.record, ensure_ascii=False, indent=1, allow_nan=False)
         # After every item, whole: an interrupt leaves the results of the items before it.
-        write_whole(path, _compact(text), "results")
+        write_record(self.record, path)
+
+
+def merged(paths: Sequence[str | os.PathLike[str]]) -> Record:
+    """Put the items of several runs of one size and seed together; of an item in two files the later one holds.
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        Files that runs have written.
+
+    Returns
+    -------
+    dict
+        What was found; every section keeps the command, the commit and the machine that made it.
+    """
+    first, *others = [read(path) for path in paths]
+    whole = Reproduction(first["command"], quick=first["quick"], seed=first["seed"])
+    whole._take(first["sections"])
+    for path, other in zip(paths[1:], others, strict=True):
+        for name in ("quick", "seed"):
+            if other[name] != first[name]:
+                raise InputError(
+                    f"{path} holds a run with {name}={other[name]}, {paths[0]} one with {name}={first[name]}. Merge "
+                    "runs of one size and seed."
+                )
+        # An item that was skipped there has found nothing: what is known of it stays.
+        whole._take({key: s for key, s in other["sections"].items() if s["verdict"] != SKIPPED})
+    return whole.record
+
+
+def write_record(record: Record, path: str | os.PathLike[str]) -> None:
+    """Write what was found as JSON."""
+    write_whole(path, _compact(json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)), "results")
 
 
 def read(path: str | os.PathLike[str]) -> Record:

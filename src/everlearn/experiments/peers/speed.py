@@ -53,7 +53,7 @@ def _row_by_row(model: Any, X: Any) -> dict[str, Value]:
 
 
 def rate(action: Callable[[Any], Any], pieces: list[Any], length: Callable[[Any], int]) -> float:
-    """Rows a second of CPU time, over the pieces that fit into half a second."""
+    """Rows per second of CPU time, over the pieces that fit into half a second."""
     # CPU time and not the clock: other programs on the machine would count against a model.
     n, started = 0, time.process_time()
     for piece in pieces:

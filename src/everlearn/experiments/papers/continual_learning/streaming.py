@@ -91,7 +91,7 @@ def as_gaussian(mean: Array, precision: Array) -> Gaussian:
     return Gaussian(mean, inverse(precision))
 
 
-@PAPER.item("streaming", "Streaming Bayes: posterior becomes prior, exact and approximate", seconds=(1, 4))
+@PAPER.item("streaming", "Streaming Bayes: posterior becomes prior, exact and approximate", seconds=(2, 20))
 def streaming(context: Context) -> Findings:
     """Posterior after batches of several sizes beside that of all rows at once, which is computed in another way."""
     n_runs = context.pick(2, 10)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn import FIGMN, IncrementalGaussianMixtureClassifier, OnlinePPCA, PowerSchedule
+from everlearn import IncrementalGaussianMixtureClassifier, OnlinePPCA, PowerSchedule
 from everlearn.continual import Results, class_by_class
 from everlearn.continual import run as run_tasks
 from everlearn.experiments.papers.figmn.paper import PAPER
@@ -25,10 +25,6 @@ VALIDATION = 10_000
 
 # Numbers of axes to choose from, on training images.
 CANDIDATES = (40, 50, 60)
-# FIGMN's own settings to choose from, delta and beta, on training images ("even after tuning", says the paper).
-FIGMN_CANDIDATES = [(delta, beta) for delta in (0.1, 0.5, 1.0) for beta in (2e-6, 0.001)]
-FIGMN_AXES, FIGMN_COMPONENTS = 50, 100
-ABOUT_93 = (91.0, 95.0)  # what counts as "about 93 %"
 
 
 class Images(NamedTuple):
@@ -96,30 +92,6 @@ def _validate(axes: Axes, train: Images, held: Images) -> float:
     return 100.0 * float(model.score(axes.project(held.X), held.y))
 
 
-def figmn(delta: float, beta: float, axes: Axes, train: Images) -> FIGMN:
-    """FIGMN as the paper classifies with it: one mixture over the inputs and ten columns that say the class."""
-    model = FIGMN(delta=delta, beta=beta, max_components=FIGMN_COMPONENTS)
-    return model.fit(np.hstack([axes.project(train.X), np.eye(10)[train.y]]))
-
-
-def figmn_accuracy(model: FIGMN, axes: Axes, test: Images) -> float:
-    """Share of images whose class column has the largest conditional mean, in percent."""
-    rows = np.hstack([axes.project(test.X), np.full((len(test.X), 10), np.nan)])
-    found = model.predict_columns(rows, target=list(range(FIGMN_AXES, FIGMN_AXES + 10)))
-    return 100.0 * float(np.mean(np.argmax(found, axis=1) == test.y))
-
-
-def figmn_run(context: Context, unlabelled: Array, labelled: Images, test: Images) -> float:
-    """Accuracy of FIGMN in one pass over shuffled images, its settings chosen on training images."""
-    axes = learn_axes(unlabelled, FIGMN_AXES)
-    cut = context.pick(3000, 20_000)
-    some, held = (Images._make(part[rows] for part in labelled) for rows in (slice(cut), slice(-4000, None)))
-    candidates = context.pick(FIGMN_CANDIDATES[2:3], FIGMN_CANDIDATES)
-    scores = {c: figmn_accuracy(figmn(*c, axes, some), axes, held) for c in context.track(candidates, "FIGMN")}
-    best = max(scores, key=lambda c: scores[c])
-    return figmn_accuracy(figmn(*best, axes, context.pick(some, labelled)), axes, test)
-
-
 def seen_so_far(results: Results, counts: Labels) -> Array:
     """Accuracy on all test images of the digits that have come, after each, in percent."""
     weights = np.tril(np.ones_like(results.R)) * counts
@@ -141,8 +113,7 @@ def mnist(context: Context) -> Findings:
         for run in context.track(range(context.pick(1, 3)), "runs")
     ]
     strict = _first_digit_axes(n_axes, images, test)
-    figmn_percent = figmn_run(context, images.X[:UNLABELLED], labelled, test)
-    claims = _claims(figmn_percent, runs, strict)[: context.pick(1, 3)]
+    claims = _claims(runs, strict)
     return Findings(_about(n, m), claims, [*_tables(runs, strict), chosen], _figures(runs), len(runs))
 
 
@@ -232,17 +203,11 @@ def _tables(runs: list[Run], strict: Run) -> list[Table]:
     return [totals, Table("Accuracy in percent on the test images of the digits so far", columns, steps)]
 
 
-def _claims(figmn_percent: float, runs: list[Run], strict: Run) -> list[Claim]:
+def _claims(runs: list[Run], strict: Run) -> list[Claim]:
     final = np.array([run.accuracy[-1] for run in runs])
     seconds = max(run.seconds for run in runs)
     lost = 100 * _summaries(runs)["forgetting"]
     return [
-        Claim(
-            "Even after tuning FIGMN reaches about 93 % on MNIST.",
-            f"FIGMN on {FIGMN_AXES} axes, images mixed, its settings chosen on training images, reaches "
-            f"{figmn_percent:.2f} % (threshold: {ABOUT_93[0]:.0f} to {ABOUT_93[1]:.0f} %).",
-            ABOUT_93[0] <= figmn_percent <= ABOUT_93[1],
-        ),
         Claim(
             "Ours: at least 97.5 % in one pass, one digit after another, in under two minutes, with axes from 5,000 "
             "mixed images that come first.",

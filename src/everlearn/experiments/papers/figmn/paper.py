@@ -8,6 +8,6 @@ PAPER = Paper(
     "Rafael Coimbra Pinto and Paulo Martins Engel, 2017",
     order=(
         *("orders", "delta", "table1", "table2", "table3", "memory", "table4", "fig1", "two-step"),
-        *("clustering", "mnist", "table5"),
+        *("clustering", "pixels", "mnist", "table5"),
     ),
 )

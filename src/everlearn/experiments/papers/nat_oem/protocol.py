@@ -19,7 +19,10 @@ PAPER = Paper(
     "nat-oem",
     "Naturally Constrained Online Expectation Maximization (and its poster)",
     "Daniela Pamplona and Antoine Manzanera, ICPR 2020",
-    order=("titterington", "table1", "fig1", "fig2", "fig3", "fig4", "rank", "mixtures"),
+    order=(
+        *("titterington", "table1", "protocol", "fig1", "fig2", "fig3", "fig4", "rank"),
+        *("orders", "cost", "mixtures"),
+    ),
 )
 
 D, Q, SIGMA = 16, 3, 0.5
@@ -29,6 +32,7 @@ CLASSES, TRAIN, TEST = 4, 3200, 800
 BLOCK, MOST_BLOCKS = 20_000, 50  # rows drawn at a time, and how often before a class counts as too rare
 RUNS = 5, 20
 NAMES = "ABCD"
+CENTROID_NOISE = 0.1  # "some noise", says the paper
 POLICIES = {"online EM": None, "NAT-oEM-step": "step", "NAT-oEM-class": "class"}
 ROLES = {"online EM": "baseline", "NAT-oEM-step": "paper", "NAT-oEM-class": "second"}
 START = (
@@ -51,24 +55,60 @@ class Data(NamedTuple):
     test_y: NDArray[np.int64]
 
 
-def make(rng: np.random.Generator) -> Data:
-    """Draw a data set as section IV-A describes it, with as many rows of each class."""
-    W = np.linalg.svd(rng.uniform(-0.5, 0.5, (D, Q)), full_matrices=False)[0]
-    centroids = _rows(rng, W, CLASSES) + 0.1 * rng.normal(size=(CLASSES, D))
-    n, m = TRAIN // CLASSES, TEST // CLASSES
+def make(rng: np.random.Generator, n: int = TRAIN // CLASSES) -> Data:
+    """Draw a data set as section IV-A describes it, with `n` rows of each class to learn."""
+    W = loadings(rng)
+    centroids = _rows(rng, W, CLASSES) + CENTROID_NOISE * rng.normal(size=(CLASSES, D))
+    m = TEST // CLASSES
     found = [np.empty((0, D)) for _ in range(CLASSES)]
     for _ in range(MOST_BLOCKS):
         rows = _rows(rng, W, BLOCK)
-        labels = np.argmin(np.sum(centroids**2, axis=1) - 2 * rows @ centroids.T, axis=1)
+        labels = nearest(rows, centroids)
         found = [np.vstack([old, rows[labels == c]])[: n + m] for c, old in enumerate(found)]
         if min(map(len, found)) == n + m:
             X, test = (np.vstack([rows[part] for rows in found]) for part in (slice(n), slice(n, n + m)))
             return Data(X, np.repeat(np.arange(CLASSES), n), test, np.repeat(np.arange(CLASSES), m))
-    return make(rng)
+    return make(rng, n)
 
 
-def _rows(rng: np.random.Generator, W: Array, n: int) -> Array:
-    return rng.normal(size=(n, Q)) @ W.T + SIGMA * rng.normal(size=(n, D))
+def loadings(rng: np.random.Generator) -> Array:
+    """Draw W: left singular vectors of a uniform matrix."""
+    return np.asarray(np.linalg.svd(rng.uniform(-0.5, 0.5, (D, Q)), full_matrices=False)[0])
+
+
+def nearest(rows: Array, centroids: Array) -> NDArray[np.int64]:
+    """Class of each row: the nearest centroid."""
+    # Without the squared length of the row, which is the same for all centroids.
+    return np.argmin(np.sum(centroids**2, axis=1) - 2 * rows @ centroids.T, axis=1).astype(np.int64)
+
+
+def _rows(rng: np.random.Generator, W: Array, n: int, sigma: float = SIGMA) -> Array:
+    return rng.normal(size=(n, Q)) @ W.T + sigma * rng.normal(size=(n, D))
+
+
+class Pool(NamedTuple):
+    """All points of section IV-A with their classes, and the noise that was drawn."""
+
+    train: Array
+    y: NDArray[np.int64]
+    test: Array
+    test_y: NDArray[np.int64]
+    sigma: float
+
+
+def make_pool(rng: np.random.Generator, n: int) -> Pool:
+    """Draw `n` points to learn and `n` to test, to the letter: sigma between 0 and 1, centroids from the data."""
+    sigma = float(rng.uniform(0.0, 1.0))
+    W = loadings(rng)
+    train, test = _rows(rng, W, n, sigma), _rows(rng, W, n, sigma)
+    centroids = train[rng.choice(n, CLASSES, replace=False)] + CENTROID_NOISE * rng.normal(size=(CLASSES, D))
+    return Pool(train, nearest(train, centroids), test, nearest(test, centroids), sigma)
+
+
+def of_table_1(pool: Pool) -> Data:
+    """The first points of a pool, class after class: as many as Table I has, in the shares that the classes have."""
+    order = np.argsort(pool.y[:TRAIN], kind="stable")
+    return Data(pool.train[:TRAIN][order], pool.y[:TRAIN][order], pool.test[:TEST], pool.test_y[:TEST])
 
 
 def shuffled(data: Data, rng: np.random.Generator) -> Data:
