@@ -6,7 +6,8 @@
 A mutation is kept in the corpus if it reaches a line of everlearn that no input before it has reached. A finding is an
 exception that is not ours, a broken promise (see fuzz_targets.py), an input that takes more than 5 s or 256 MiB, or the
 end of the process. Findings are written to build/fuzz, each with its traceback; the status is 1 if there are any. Once
-it is mended, an input goes to tests/withstand/corpus/TARGET/, which runs with the tests.
+it is mended, an input goes to tests/withstand/corpus/TARGET/, which runs with the tests. SIGTERM and Ctrl-C end a run
+early, with the counts so far.
 
 atheris would be faster where it installs, but knows nothing of checksums, SQLite files and requests, without which
 nearly every input is refused by its first bytes; so the loop is our own, and needs no compiler.
@@ -27,6 +28,7 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -42,6 +44,7 @@ SOURCE = str(ROOT / "src" / "everlearn")
 MOST_SECONDS, MOST_GROWTH = 5.0, 256 << 20
 LONGEST = 1 << 17  # bytes of an input
 _ENDLESS_SECONDS = 300.0
+_STOP_SECONDS = 10.0  # that a worker has to stop in
 _SLICE_SECONDS = 4.0  # for which a worker stays with one target
 _SHARES = {"jsonl": 2, "message": 2}  # slices in a round, for those of which most inputs pass in a second
 _TRACED_SHARE, _LATER_SHARE = 0.05, 0.01  # of the inputs, where tracing costs time; fewer when little is new
@@ -57,6 +60,20 @@ class Tally(NamedTuple):
     lines: int = 0
     corpus: int = 0
     slowest: float = 0.0
+
+
+class Outcome(NamedTuple):
+    """What a run has shown."""
+
+    tallies: dict[str, Tally]  # by target
+    findings: set[str]  # their marks
+    seconds: float  # that it took, fewer than asked for if it was stopped
+    stopped: bool
+
+    @property
+    def inputs(self) -> int:
+        """Inputs of all targets."""
+        return sum(each.inputs for each in self.tallies.values())
 
 
 # -- coverage --------------------------------------------------------------------------------------
@@ -232,12 +249,33 @@ def _usage() -> tuple[int, float]:
     return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024), used.ru_utime + used.ru_stime
 
 
+class Stop:
+    """Whether the run is to end early: SIGTERM and Ctrl-C ask for it, and so does the parent's death."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._parent = multiprocessing.parent_process()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+
+    def __bool__(self) -> bool:
+        return self.asked or (self._parent is not None and not self._parent.is_alive())
+
+
 def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"An input takes more than {_ENDLESS_SECONDS:.0f} s.")
 
 
-def work(names: list[str], seconds: float, seed: int, folder: str, number: int) -> None:
-    """One worker: it stays some seconds with each target in turn, and leaves its counts in the folder."""
+def work(names: list[str], end: float, seed: int, folder: str, number: int) -> None:
+    """One worker: it stays some seconds with each target in turn, and leaves its counts in the folder.
+
+    `end` is a time of the monotonic clock, which all processes share: imports and compilation are part of the run.
+    """
+    stopped = Stop()
     import logging
 
     import fuzz_targets
@@ -250,16 +288,16 @@ def work(names: list[str], seconds: float, seed: int, folder: str, number: int) 
         last = mmap.mmap(file.fileno(), LONGEST + 4096)
         attackers = [Attacker(name, stack.enter_context(fuzz_targets.opened(name)), rng, last) for name in names]
         for attacker in attackers:
-            attacker.warm_up()
+            if not stopped:
+                attacker.warm_up()
         gc.freeze()  # else every few hundred inputs all that was imported is looked through
         coverage = Coverage(rng)
-        end = time.monotonic() + seconds
         lines: Counter[str] = Counter()
-        while time.monotonic() < end:
+        while time.monotonic() < end and not stopped:
             for attacker in attackers:
                 attacker.coverage, before = coverage, len(coverage.lines)
                 stop = min(end, time.monotonic() + _SLICE_SECONDS * _SHARES.get(attacker.name, 1))
-                while time.monotonic() < stop:
+                while time.monotonic() < stop and not stopped:
                     attacker.attack()
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
                 lines[attacker.name] += len(coverage.lines) - before
@@ -280,29 +318,48 @@ def _write_tallies(path: Path, attackers: list[Attacker], lines: Counter[str]) -
     path.write_text(json.dumps(tallies), encoding="utf-8")
 
 
-def fuzz(names: list[str], seconds: float, *, workers: int = 1, seed: int = 0) -> tuple[dict[str, Tally], set[str]]:
-    """Attack for some seconds; returns the counts by target, and the marks of all findings."""
+def fuzz(names: list[str], seconds: float, *, workers: int = 1, seed: int = 0) -> Outcome:
+    """Attack for some seconds; SIGTERM and Ctrl-C end it early, with the counts so far."""
     context = multiprocessing.get_context("spawn")
     tallies: dict[str, list[Tally]] = {name: [] for name in names}
     findings: set[str] = set()
+    stopped, patience = Stop(), None
     with tempfile.TemporaryDirectory(prefix="everlearn-fuzz-") as folder:
-        end, running, number = time.monotonic() + seconds, {}, 0
-        while number < workers or running:
-            while len(running) < workers and end - time.monotonic() > 1.0:
-                arguments = (names, end - time.monotonic(), seed + number, folder, number)
-                process = context.Process(target=work, args=arguments)
+        begin = time.monotonic()
+        end, running, number = begin + seconds, {}, 0
+        while True:
+            while len(running) < workers and end - time.monotonic() > 1.0 and not stopped:
+                process = context.Process(target=work, args=(names, end, seed + number, folder, number))
                 process.start()
                 running[process] = number
                 number += 1
+            if not running:
+                break
+            if stopped:
+                patience = _end(running, patience)
             process = next((each for each in running if not each.is_alive()), None)
             if process is None:
                 time.sleep(0.1)
                 continue
             found = running.pop(process)
-            if process.exitcode:
+            # Who is stopped before its handlers are there, or is killed, has not been ended by an input.
+            if process.exitcode and patience is None:
                 findings.add(_crash(Path(folder) / f"last-{found}", process.exitcode))
             _gather(Path(folder) / f"tally-{found}.json", tallies, findings)
-    return {name: _summed(each) for name, each in tallies.items()}, findings
+    summed = {name: _summed(each) for name, each in tallies.items()}
+    return Outcome(summed, findings, time.monotonic() - begin, patience is not None)
+
+
+def _end(running: dict[Any, int], patience: float | None) -> float:
+    """Ask the workers to stop; kill those that have not done so in time."""
+    if patience is None:
+        for process in running:
+            process.terminate()
+        return time.monotonic() + _STOP_SECONDS
+    if time.monotonic() > patience:
+        for process in running:
+            process.kill()
+    return patience
 
 
 def _crash(last: Path, code: int) -> str:
@@ -366,10 +423,14 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.replay:
         return min(1, replay(asked.replay))
-    tallies, findings = fuzz(asked.targets, asked.seconds, workers=asked.workers, seed=asked.seed)
-    print(table(tallies))
-    print(f"{len(findings)} findings" + (f" in {FINDINGS}" if findings else ""))
-    return 1 if findings else 0
+    outcome = fuzz(asked.targets, asked.seconds, workers=asked.workers, seed=asked.seed)
+    print(table(outcome.tallies))
+    print(f"{len(outcome.findings)} findings" + (f" in {FINDINGS}" if outcome.findings else ""))
+    if outcome.stopped:
+        print(f"stopped after {outcome.seconds:.0f} s", file=sys.stderr)
+    if not outcome.inputs:
+        print("The time was over before the first input: give it more --seconds.", file=sys.stderr)
+    return 1 if outcome.findings or not outcome.inputs else 143 if outcome.stopped else 0
 
 
 if __name__ == "__main__":

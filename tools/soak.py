@@ -122,9 +122,9 @@ def _audit_class(cls: Any) -> None:
 
     def learn_and_add(self: Any, X: Any, *rest: Any) -> Any:
         result = learn(self, X, *rest)
-        numbers = [int(value) for value in X[:, 0]]
+        numbers = [int(value) for value in X[:, 0] if value == value]  # hostile requests have gaps
         old = getattr(self, "audit", [0, 0, 0])
-        self.audit = [old[0] + len(numbers), old[1] + sum(numbers), old[2] + sum(n * n for n in numbers)]
+        self.audit = [old[0] + len(X), old[1] + sum(numbers), old[2] + sum(n * n for n in numbers)]
         return result
 
     def memory_with_sums(self: Any) -> Any:
@@ -500,10 +500,20 @@ class Soak:
         self.seconds = 60.0 * minutes
         self.unexpected: list[str] = []
         self.full_disks = 0
+        self.programs: dict[str, Program] = {}
         self.forks = Forks()
         self.disk = Disk(folder)
+        try:
+            self._start(seed)
+        except BaseException:  # SIGTERM included
+            self.close()
+            raise
+
+    def _start(self, seed: int) -> None:
+        """Start all programs and those who send to them."""
+        self.broker: Broker | None = None
         port = _free_port()
-        rows = folder / "files"
+        rows = self.folder / "files"
         rows.mkdir()
         files = FileSender("files", seed + 10, rows)
         self.senders: dict[str, list[Sender]] = {
@@ -512,17 +522,12 @@ class Soak:
             "watch, files": [files],
         }
         learn, watch = (["--state", str(self.disk.path / f"{name}.db"), "--follow"] for name in ("learn", "watch"))
-        self.programs = {
-            "serve": self._program(
-                "serve", ["serve", "--state", str(self.disk.path / "serve.db"), "--port", str(port), "--rate", "1e6"]
-            ),
-            "learn, files": self._program("learn, files", ["learn", str(rows / "rows-*.csv"), *learn, "--quiet"]),
-            "watch, files": self._program(
-                "watch, files",
-                ["watch", str(rows / "rows-*.csv"), *watch, "--quiet", "--false-alarms", "1/10000rows"],
-            ),
-        }
-        self.broker = Broker(folder / "redis") if shutil.which("redis-server") else None
+        served = ["--state", str(self.disk.path / "serve.db"), "--port", str(port), "--rate", "1e6"]
+        watched = [*watch, "--quiet", "--false-alarms", "1/10000rows"]
+        self._program("serve", ["serve", *served])
+        self._program("learn, files", ["learn", str(rows / "rows-*.csv"), *learn, "--quiet"])
+        self._program("watch, files", ["watch", str(rows / "rows-*.csv"), *watched])
+        self.broker = Broker(self.folder / "redis") if shutil.which("redis-server") else None
         if self.broker is not None:
             where = f"redis://127.0.0.1:{self.broker.port}/rows"
             sender = RedisSender("redis", seed + 20, self.broker.port)
@@ -530,10 +535,10 @@ class Soak:
             sender.send([(0, 0.0)])  # the columns are found from the first entry
             sender.rows = 1
             options = ["--state", str(self.disk.path / "redis.db"), "--columns", ",".join(COLUMNS), "--quiet"]
-            self.programs["learn, Redis"] = self._program("learn, Redis", ["learn", where, *options])
+            self._program("learn, Redis", ["learn", where, *options])
 
-    def _program(self, name: str, arguments: list[str]) -> Program:
-        return Program(name, arguments, self.forks, self.folder)
+    def _program(self, name: str, arguments: list[str]) -> None:
+        self.programs[name] = Program(name, arguments, self.forks, self.folder)
 
     def run(self) -> Outcome:
         """Disturb, then let everything come to rest, then count."""

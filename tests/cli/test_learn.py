@@ -4,6 +4,7 @@ import csv
 import datetime
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -97,13 +98,30 @@ def test_a_limit_on_the_size_of_files_ends_with_status_4(tmp_path, options):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-@pytest.mark.parametrize("option", ["--state", "--scores", "--model-file", "--report"])
-def test_folders_that_cannot_be_written_to_are_named_before_learning(run, tmp_path, option):
+@pytest.fixture
+def locked(tmp_path):
+    """A folder that nobody can write to; root can write anywhere but to a disk that is read only."""
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    mounted = not os.access(folder, os.W_OK) or (
+        shutil.which("mount") is not None
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)], capture_output=True, check=False
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("root may write anywhere, and may not mount")
+    yield folder
+    if os.path.ismount(folder):
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of POSIX")
+def test_folders_that_cannot_be_written_to_are_named_before_learning(run, tmp_path, locked):
     timed_rows(tmp_path / "t.csv", 30)
-    (tmp_path / "locked").mkdir(mode=0o500)
-    endings = {"--state": "db", "--scores": "csv", "--model-file": "evl", "--report": "html"}
-    assert "cannot be written to" in run("learn", "t.csv", option, f"locked/x.{endings[option]}", status=1)
+    for option, ending in (("--state", "db"), ("--scores", "csv"), ("--model-file", "evl"), ("--report", "html")):
+        assert "cannot be written to" in run("learn", "t.csv", option, f"locked/x.{ending}", status=1)
+    assert "cannot be written" in run("serve", "--state", "locked/x.db", status=1)
 
 
 def test_files_and_state_files_that_cannot_be_written_are_named(run, tmp_path, monkeypatch):
@@ -112,6 +130,14 @@ def test_files_and_state_files_that_cannot_be_written_are_named(run, tmp_path, m
     monkeypatch.setattr("everlearn.cli.common.os.access", lambda *arguments: False)
     for option, name in (("--state", "x.db"), ("--scores", "x.csv"), ("--model-file", "x.evl"), ("--report", "x.html")):
         assert "cannot be written to" in " ".join(run("learn", "t.csv", option, name, status=1).split())
+
+
+@pytest.mark.parametrize("program", ["learn", "watch"])
+def test_a_run_that_is_stopped_before_its_first_row_is_no_error(run, tmp_path, monkeypatch, program):
+    """A source of which nothing was read has not been found empty."""
+    timed_rows(tmp_path / "t.csv", 30)
+    monkeypatch.setattr("everlearn.streams.runner.Runner.run", lambda self: self.stop.set())
+    assert "Stopped after 0 rows" in run(program, "t.csv", "--state", "run.db")
 
 
 def test_at_most_seven_frames_lie_between_the_command_and_the_model(run, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Logs: each request once, with its id, in text or JSON; no secret in them."""
 
+import asyncio
 import json
 import logging
 import re
@@ -83,3 +84,28 @@ def test_entries_outside_of_requests(log):
     assert (entry["message"], entry["level"]) == ("line 1\nline 2", "error")
     assert "what happened" in entry["traceback"]
     assert "request_id" not in entry
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_request_that_is_cut_off_by_the_end_of_the_service_is_no_traceback(begun):
+    """The server cancels what is still at work after its time to stop, and logs what comes out of the application."""
+    sent = []
+
+    async def work(scope, receive, send):
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(60.0)
+
+    async def send(message):
+        sent.append(message)
+
+    async def stopped():
+        task = asyncio.create_task(logs.RequestMiddleware(work, False)({"type": "http", "headers": []}, None, send))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(stopped())
+    assert [message.get("status") for message in sent] == ([200] if begun else [503, None])
+    if not begun:
+        assert "stopping" in json.loads(sent[1]["body"])["detail"]

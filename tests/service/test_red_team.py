@@ -95,6 +95,15 @@ def test_drawing_takes_memory_in_proportion_to_the_answer(client, wide):
     assert peak < 150e6  # 2000 x 200 x 200 numbers, which were taken before, are 640 MB
 
 
+def test_a_wide_mixture_draws(client):
+    """Its covariances are loadings and noise: a way of its own, on which nothing was given once gave a 500."""
+    model = IncrementalGaussianMixture(covariance_type="low_rank")
+    upload(client, "a", model.partial_fit(np.random.default_rng(0).normal(size=(50, 30))))
+    answer = client.post("/models/a/sample", json={"n_rows": 5})
+    assert answer.status_code == 200
+    assert np.shape(answer.json()["rows"]) == (5, 30)
+
+
 def test_a_mixture_draws_in_bounded_memory():
     X = np.random.default_rng(0).normal(size=(600, 60))
     model = IncrementalGaussianMixture(max_components=4).fit(X)

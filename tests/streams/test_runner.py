@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlearn import IncrementalGaussianMixture
@@ -20,6 +20,7 @@ from everlearn.streams.sources.schema import Columns
 from everlearn.streams.sources.source import IteratorSource, Source
 from everlearn.streams.store.records import BadRow
 from everlearn.streams.store.store import Store
+from examples import examples
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1200, 2))
@@ -84,7 +85,7 @@ def test_a_source_is_learned_to_its_end(store):
     assert store.position("model") == {"source": {"row": 1200}, "skip": 0, "outputs": {}}
 
 
-@settings(max_examples=8)  # each run of an example asks for the structure: 0.2 s
+@examples(8)  # each run of an example asks for the structure: 0.2 s
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=6))
 def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):
     with Store(tmp_path_factory.mktemp("runs") / "run.db") as store:

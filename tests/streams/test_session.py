@@ -202,7 +202,7 @@ def test_rows_that_were_not_scored_have_no_weight_in_the_history(tmp_path):
 
 def test_counting_components_can_wait(monkeypatch):
     counted = []
-    monkeypatch.setattr("everlearn.streams.session._components_of", lambda model: counted.append(model) or 1.0)
+    monkeypatch.setattr("everlearn.streams.session._components_of", lambda model, fresh: counted.append(model) or 1.0)
     for count_later in (True, False):
         session = Session(IncrementalGaussianMixture(), count_later=count_later)
         session.learn(np.zeros((3, 2)))

@@ -1,6 +1,9 @@
 """The fuzzer: what it found stays mended, a short run finds nothing, and it would notice if something broke."""
 
+import os
 import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,35 @@ def test_the_fuzzer_finds_what_is_broken(fuzz, tmp_path, monkeypatch, capsys):
     assert b"Z" in (tmp_path / "findings" / "broken" / mark).read_bytes()
     assert "KeyError" in (tmp_path / "findings" / "broken" / f"{mark}.txt").read_text()
     assert "finding: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_ask_the_fuzzer_to_stop(fuzz, number):
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stopped = fuzz.Stop()
+        assert not stopped
+        os.kill(os.getpid(), number)
+        assert stopped
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def test_workers_that_do_not_stop_are_killed(fuzz, monkeypatch):
+    class Deaf:
+        def __init__(self):
+            self.told = []
+
+        def terminate(self):
+            self.told.append("terminate")
+
+        def kill(self):
+            self.told.append("kill")
+
+    deaf = Deaf()
+    patience = fuzz._end({deaf: 0}, None)
+    assert fuzz._end({deaf: 0}, patience) == patience
+    assert deaf.told == ["terminate"]
+    fuzz._end({deaf: 0}, time.monotonic() - 1.0)
+    assert deaf.told == ["terminate", "kill"]

@@ -8,6 +8,10 @@ from typing import Any
 import click
 
 import everlearn
+from everlearn.cli.deferred import defer
+
+# scikit-learn imports it for a single function, and it takes as long as all the rest of scikit-learn.
+defer("scipy.stats")
 
 COMMANDS = {
     "learn": "Learn a model from a stream.",

@@ -177,6 +177,8 @@ def _finish(
         console.print(f"[yellow]Stopped after {session.monitor.n_rows:,} rows.[/]")
     show_bad_rows(session, console)
     if session.monitor.n_rows == 0:
+        if stopped:  # before it had read any, which says nothing about the source
+            return
         raise click.ClickException(f"{source.place} has no row that can be learned.")
     if observer is not None and isinstance(session.model, everlearn.IncrementalGaussianMixture):
         observer.show(session.model, console)

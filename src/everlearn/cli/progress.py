@@ -38,7 +38,7 @@ class Display:
 
     def __enter__(self) -> Self:
         self._progress.start()
-        waiting = "starting (a first run compiles for up to a minute)"
+        waiting = "starting (a first run compiles for about half a minute)"
         self._task = self._progress.add_task("learning", total=None, state=waiting)
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import json
 import logging
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from everlearn.service.security import App, Message, Receive, Scope, Send
+from everlearn.service.security import App, Message, Receive, Refusal, Scope, Send, refuse
 from everlearn.service.settings import Settings
 
 ACCESS = logging.getLogger("everlearn.access")
@@ -51,12 +52,12 @@ class RequestMiddleware:
         request_id = given if _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
         # It is not taken back: the server logs an error after the application has ended, in the same context.
         REQUEST_ID.set(request_id)
-        started, status, size = time.perf_counter(), 500, 0
+        started, status, size, begun = time.perf_counter(), 500, 0, False
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status, size
+            nonlocal status, size, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
             else:
                 size += len(message.get("body", b""))
@@ -64,6 +65,10 @@ class RequestMiddleware:
 
         try:
             await self.app(scope, receive, send_and_note)
+        except asyncio.CancelledError:
+            # The server stops, and has waited as long as it does; it would log a traceback.
+            if not begun:
+                await refuse(send_and_note, Refusal(503, "The service is stopping. Ask again in a moment.", 1))
         finally:
             if self.access_log:
                 _log_access(scope, status, size, time.perf_counter() - started)

@@ -114,6 +114,7 @@ class Questions:
         finally:
             self._open -= 1
             watch.cancel()
+            budget.cancel()  # a server that stops does not wait for the thread
         return Response(text, media_type="application/json")
 
 

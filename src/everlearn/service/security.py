@@ -75,7 +75,7 @@ class SecurityMiddleware:
         scope["everlearn.token"] = "" if token is None else token.name  # for the access log
         refusal = self.refusal(scope, headers, token)
         if refusal is not None:
-            await _refuse(_with_headers(send), refusal)
+            await refuse(_with_headers(send), refusal)
             return
         limits = self.settings.limits
         most = limits.model_bytes if scope["path"].endswith("/merge") else limits.body_bytes
@@ -192,7 +192,8 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def refuse(send: Send, refusal: Refusal) -> None:
+    """Answer with the reason, and close the connection."""
     status = refusal.status
     body = json.dumps({"detail": refusal.reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

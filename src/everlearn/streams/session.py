@@ -155,11 +155,11 @@ class Session:
         self._clear()
 
     def n_components(self, *, fresh: bool = False) -> float:
-        """Number of components, where the model has them; it may be ten seconds old unless `fresh`."""
+        """Number of components, where the model has them; unless `fresh`, without a search, or ten seconds old."""
         started = time.perf_counter()
         pause = min(self._components_cost / _COMPONENTS_SHARE, _COMPONENTS_SECONDS)
         if fresh or started - self._components_asked > pause:
-            self._components = _components_of(self.model)
+            self._components = _components_of(self.model, fresh=fresh)
             self._components_asked = time.perf_counter()
             self._components_cost = self._components_asked - started
         return self._components
@@ -273,9 +273,14 @@ def memory_of(model: Any) -> float:
     return float(found) if math.isfinite(found) else NAN
 
 
-def _components_of(model: Any) -> float:
+def _components_of(model: Any, *, fresh: bool) -> float:
     try:
-        return float(getattr(model, "n_components_", NAN)) if model._is_started() else NAN
+        if not model._is_started():
+            return NAN
+        if not fresh and hasattr(model, "_n_components_so_far"):
+            found = model._n_components_so_far()
+            return NAN if found is None else float(found)
+        return float(getattr(model, "n_components_", NAN))
     except InputError:  # nothing but gaps so far
         return NAN
 

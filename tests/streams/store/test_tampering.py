@@ -17,6 +17,8 @@ from everlearn.streams.store.store import Store
 X = np.random.default_rng(0).normal(size=(300, 2))
 EDITS = {
     "newer": "PRAGMA user_version = 99",
+    "no version": "PRAGMA user_version = 0",
+    "a negative version": "PRAGMA user_version = -1",
     "another program": "PRAGMA application_id = 1",
     "no inbox": "DROP TABLE inbox",
     "no memory": "ALTER TABLE model DROP COLUMN memory",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from everlearn.cli.common import errors_explained
+from everlearn.cli.common import check_place, errors_explained
 from everlearn.cli.serve_options import chosen_limits, limit_options
 
 _EXAMPLES = """
@@ -102,6 +102,7 @@ def command(state: str, quiet: bool, **options: Any) -> None:
     EVERLEARN_READ_TOKEN hold tokens in place of files.
     """
     console = Console(quiet=quiet, highlight=False)
+    check_place(state, "--state", "state")
     with errors_explained():
         from everlearn.base.interrupts import HeldInterrupts
 

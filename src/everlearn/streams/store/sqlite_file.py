@@ -206,6 +206,8 @@ class StateFile:
                 f"{self.path} has the state format {version} of a newer everlearn; this one reads up to "
                 f"{FORMAT_VERSION}. Upgrade with: pip install -U everlearn"
             )
+        if version < 1:
+            raise StateFileError(_damaged(self.path, f"its format is {version}, which no everlearn has written"))
         for new in range(version + 1, FORMAT_VERSION + 1):
             # A file that cannot be written is read as it is: readers need nothing of what is new.
             with contextlib.suppress(sqlite3.OperationalError):
