@@ -39,7 +39,7 @@ BENCHMARKS = {
     "anomaly": Benchmark("anomaly.py", ("anomaly", "experiments/peers", *MIXTURE), needs="river and pysad"),
     "calls": Benchmark("calls.py", ("figmn", *MIXTURE)),
     "changes": Benchmark("changes.py", ("monitoring",)),
-    "fleet": Benchmark("fleet.py", MIXTURE),
+    "fleet": Benchmark("fleet.py", ("distributed", "streams", "persistence", *MIXTURE), needs="dask"),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
     "gpu": Benchmark("gpu.py", ("figmn", *SHARED), needs="torch with a CUDA device", one_thread=False),
     "latency": Benchmark("latency.py", ("figmn", "ppca", "variational", *MIXTURE)),

@@ -18,7 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 FORMAT = "everlearn benchmark 1"
-PACKAGES = ("everlearn", "numpy", "scipy", "scikit-learn", "numba", "river", "torch", "pyarrow")
+PACKAGES = ("everlearn", "numpy", "scipy", "scikit-learn", "numba", "river", "torch", "pyarrow", "dask", "pyspark")
 
 
 def _git(*arguments: str) -> str | None:
@@ -55,7 +55,7 @@ def _version(package: str) -> str | None:
 @functools.cache
 def origin() -> dict[str, Any]:
     """Command, commit, machine, versions and time; the first call, at import, is before the run."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks", ":!benchmarks/results")
     versions = {package: _version(package) for package in PACKAGES}
     script = Path(sys.argv[0])
     name = str(script.resolve().relative_to(ROOT)) if script.resolve().is_relative_to(ROOT) else script.name
@@ -93,18 +93,54 @@ def write_page(name: str, body: str, *, figures: dict[str, float] | None = None,
     if quick:
         print(f"A quick run: results/{name}.md stays as it is.", file=sys.stderr)
         return
-    record = {
-        "format": FORMAT,
-        "name": name,
-        "origin": {**origin(), "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")},
-        "figures": figures or {},
-        "tables": tables_of(body),
-    }
+    write_record(name, finished(), figures=figures or {}, tables=tables_of(body))
+    write_result(f"{name}.md", text)
+
+
+def write_part(
+    name: str, part: str, body: str, *, figures: dict[str, float] | None = None, quick: bool = False
+) -> None:
+    """Write `results/NAME_PART.json`: a section of a page whose parts run each on its own, on other machines even.
+
+    Parameters are those of `write_page`; the body begins with the heading of the section ("## ...").
+    """
+    print(body)
+    if quick:
+        print(f"A quick run: results/{name}_{part}.json stays as it is.", file=sys.stderr)
+        return
+    write_record(f"{name}_{part}", finished(), figures=figures or {}, tables=tables_of(body), body=body)
+
+
+def write_page_of_parts(name: str, title: str, parts: Sequence[str]) -> None:
+    """Write a page of the parts that are there, each with the command, commit and machine that it comes from."""
+    found = [read(f"{name}_{part}") for part in parts if (RESULTS / f"{name}_{part}.json").exists()]
+    sections = [f"{each['body'].rstrip()}\n\n{signature(each['origin'])}\n" for each in found]
+    # The page is as old as its oldest part.
+    made = min((each["origin"] for each in found), key=lambda origin: str(origin["started"]))
+    figures = {key: value for each in found for key, value in each["figures"].items()}
+    tables = [table for each in found for table in each["tables"]]
+    origins = {each["name"]: each["origin"] for each in found}
+    write_record(name, made, parts=origins, figures=figures, tables=tables)
+    write_result(f"{name}.md", f"# {title}\n\n" + "\n".join(sections))
+
+
+def finished() -> dict[str, Any]:
+    """Where the figures of this run come from, now that they are there."""
+    return {**origin(), "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+
+
+def write_record(name: str, made: dict[str, Any], **fields: Any) -> None:
+    """Write `results/NAME.json`: where it comes from, and these fields."""
+    record = {"format": FORMAT, "name": name, "origin": made, **fields}
+    write_result(f"{name}.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_result(name: str, content: str) -> None:
+    """Write a file of `results`, whole or not at all."""
     RESULTS.mkdir(exist_ok=True)
-    for ending, content in ((".json", json.dumps(record, indent=1, ensure_ascii=False) + "\n"), (".md", text)):
-        scratch = RESULTS / f".{name}{ending}.tmp"
-        scratch.write_text(content, encoding="utf-8")
-        scratch.replace(RESULTS / f"{name}{ending}")
+    scratch = RESULTS / f".{name}.tmp"
+    scratch.write_text(content, encoding="utf-8")
+    scratch.replace(RESULTS / name)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -246,7 +246,7 @@ def body(every, quick):
     for title in slow:
         lines += short_streams(every, title)
     lines += practice(every)
-    lines += calibration(1 if quick else 3, 3000 if quick else 20_000)
+    lines += calibration(1 if quick else 10, 3000 if quick else 20_000)
     lines += blame(1 if quick else 5)
     lines += speed(3000 if quick else 50_000)
     lines += ["Measured at: " + ", ".join(

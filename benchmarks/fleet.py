@@ -1,12 +1,17 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
-    python benchmarks/fleet.py [--quick] [--groups 10000] [--devices 100] [--seeds 3]
+    python benchmarks/fleet.py [merge groups kills engines sensors] [--quick] [--groups 100000]
+        [--devices 1000] [--kills 20] [--seeds 3]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
-saved; `everlearn merge` then merges the folder in a process of its own. Fleets have each file ten and a hundred times,
-as learning takes much longer than merging. Beside it stands one model that learned all rows in one pass.
+saved; `everlearn merge` then merges the folder in a process of its own. The large fleet has each file ten times, as
+learning takes much longer than merging. Beside it stands one model that learned all rows in one pass.
 
-Groups: `everlearn learn --by device` on a table that is sorted by device, in a process of its own.
+Groups: `everlearn learn --by device`, in a process of its own, on a table that is sorted by device, and on one that has
+a row of each device in turn, where every row loads a model and writes it again.
+
+Kills: `everlearn learn --by device` is killed (SIGKILL) again and again, and goes on with its state file each time; in
+the end every model must be the one that learned its rows without a kill.
 
 Engines: the same Parquet files on processes, on a Dask cluster and on Spark, if it is installed.
 
@@ -16,6 +21,7 @@ scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its s
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -29,11 +35,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from _page import parser, write_page
+from _page import parser, write_page_of_parts, write_part
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import everlearn
 from everlearn import IncrementalGaussianMixture
+from everlearn.streams.store.store import Store
 
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
@@ -139,16 +146,15 @@ def learn_devices(folder: Path, world: World, n: int, **parameters: Any) -> np.n
 
 
 def merging(folder: Path, n: int) -> str:
-    """Table of merges of n files ten and a hundred times, with the score beside one pass."""
+    """Table of merges of n files, once and ten times, with the score beside one pass."""
     world = World()
     X = learn_devices(folder / "devices", world, n)
     test = pd.DataFrame(world.rows(np.random.default_rng(2), np.arange(12), 20_000), columns=COLUMNS)
     single = IncrementalGaussianMixture(random_state=0).partial_fit(pd.DataFrame(X, columns=COLUMNS))
-    for times in (10, 100):
-        (folder / f"fleet{times}").mkdir()
-        for path in (folder / "devices").iterdir():
-            for copy in range(times):
-                shutil.copy(path, folder / f"fleet{times}" / f"{path.stem}-{copy}.evl")
+    (folder / "large").mkdir()
+    for path in (folder / "devices").iterdir():
+        for copy in range(10):
+            shutil.copy(path, folder / "large" / f"{path.stem}-{copy}.evl")
     size = np.mean([path.stat().st_size for path in (folder / "devices").iterdir()])
     bare = folder / "bare"
     learn_devices(bare, world, 20, reservoir=0)
@@ -157,7 +163,7 @@ def merging(folder: Path, n: int) -> str:
         "| models | files | clock | processor | peak memory | merged file | components | held-out log-likelihood |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, many in (("devices", n), ("fleet10", 10 * n), ("fleet100", 100 * n)):
+    for name, many in (("devices", n), ("large", 10 * n)):
         took = run("merge", folder / name, "--output", folder / f"{name}.evl")
         merged = everlearn.load(folder / f"{name}.evl")
         cells = [
@@ -173,22 +179,71 @@ def merging(folder: Path, n: int) -> str:
     return "\n".join(lines)
 
 
-def grouping(folder: Path, n: int, rows: int = 30) -> str:
-    """Table of one model a group."""
+def table_of_groups(path: Path, n: int, rows: int, *, mixed: bool) -> pd.DataFrame:
+    """A Parquet file of some rows of each of n devices, one device after the other or in turn."""
     rng = np.random.default_rng(3)
-    device = np.repeat(np.arange(n), rows)
+    device = np.concatenate([rng.permutation(n) for _ in range(rows)]) if mixed else np.repeat(np.arange(n), rows)
     X = rng.normal(size=(n * rows, 4)) + (device % 7)[:, None]
     frame = pd.DataFrame(X, columns=COLUMNS).assign(device=[f"device-{i:06d}" for i in device])
-    frame.to_parquet(folder / "groups.parquet")
-    took = run("learn", folder / "groups.parquet", "--by", "device", "--state", folder / "groups.db")
-    size = (folder / "groups.db").stat().st_size
+    frame.to_parquet(path)
+    return frame
+
+
+def grouping(folder: Path, n: int) -> str:
+    """Table of one model a group."""
+    lines = [
+        "| table | groups | rows | clock | processor | processor a group | state file | bytes a group | peak memory |",
+        "|---|" + "---:|" * 8,
+    ]
+    for name, groups, rows, mixed in (("sorted by device", n, 10, False), ("a row of each in turn", n // 20, 5, True)):
+        path, state = folder / "groups.parquet", folder / f"groups-{mixed}.db"
+        table_of_groups(path, groups, rows, mixed=mixed)
+        took = run("learn", path, "--by", "device", "--state", state)
+        with Store(state) as store:
+            learned = store.sums().get("rows", 0)
+        if learned != groups * rows:
+            raise SystemExit(f"{groups * rows} rows were given and {learned} learned")
+        size = state.stat().st_size
+        cells = [
+            name, f"{groups:,}", f"{groups * rows:,}", f"{took.seconds:.0f} s", f"{took.cpu:.0f} s",
+            f"{1e3 * took.cpu / groups:.1f} ms", f"{size / 1e6:,.0f} MB", f"{size / groups:,.0f}",
+            f"{took.peak / 1e6:,.0f} MB",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def through_kills(folder: Path, n: int, rows: int, kills: int) -> str:
+    """Table of what became of the rows of n devices while the program was killed."""
+    path, state, calm = folder / "killed.parquet", folder / "killed.db", folder / "calm.db"
+    frame = table_of_groups(path, n, rows, mixed=True)
+    run("learn", path, "--by", "device", "--state", calm)
+    command = [sys.executable, "-m", "everlearn.cli", "learn", path, "--by", "device", "--state", state, "--quiet"]
+    rng, done = np.random.default_rng(5), 0
+    with Store(state) as store, Store(calm) as expected:
+        while True:
+            process, before = subprocess.Popen(list(map(str, command))), store.sums().get("rows", 0)
+            # A kill after a commit, so that the run gets somewhere, and up to a second later: anywhere in a step.
+            while process.poll() is None and (done == kills or store.sums().get("rows", 0) == before):
+                time.sleep(0.02)
+            if process.poll() is not None:
+                break
+            time.sleep(rng.uniform(0.0, 1.0))
+            process.kill()
+            done += process.wait() < 0
+        if process.returncode:
+            raise SystemExit(f"everlearn learn ended with {process.returncode}")
+        names = [entry.name for entry in expected.models()]
+        learned = sum(store.load(name).n_samples_seen_ for name in names)
+        same = sum(store.model_bytes(name) == expected.model_bytes(name) for name in names)
     cells = [
-        f"{n:,}", f"{n * rows:,}", f"{took.seconds:.1f} s", f"{1e3 * took.cpu / n:.2f} ms", f"{size / n:,.0f}",
-        f"{took.peak / 1e6:,.0f} MB",
+        f"{n:,}", f"{len(frame):,}", f"{done}", f"{learned:,}", f"{max(0, len(frame) - learned)}",
+        f"{max(0, learned - len(frame))}", f"{same:,} of {n:,}",
     ]  # fmt: skip
     print(cells, flush=True)
-    head = "| groups | rows | clock | processor a group | bytes a group | peak memory |\n|---|---|---|---|---|---|"
-    return f"{head}\n| {' | '.join(cells)} |"
+    head = "| groups | rows | kills | learned | lost | doubled | models equal, bit for bit, to those without a kill |"
+    return f"{head}\n|{'---:|' * 7}\n| {' | '.join(cells)} |"
 
 
 def engines(folder: Path) -> str:
@@ -239,45 +294,59 @@ def _spark(days: Path) -> tuple[float, str] | None:
         session.stop()
 
 
-def main() -> None:
-    """Measure and write."""
-    options = parser(__doc__)
-    options.add_argument("--devices", type=int, default=100)
-    options.add_argument("--groups", type=int, default=10_000)
-    options.add_argument("--seeds", type=int, default=len(SEEDS))
-    options = options.parse_args()
-    if options.quick:
-        options.devices, options.groups = min(options.devices, 5), min(options.groups, 300)
-    seeds = SEEDS[: 1 if options.quick else options.seeds]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        merged, groups, same = merging(folder, options.devices), grouping(folder, options.groups), engines(folder)
-    text = f"""# A fleet
+# -- the page --------------------------------------------------------------------------------------
 
-## Thousands of models
+
+def merge_part(folder: Path, options: argparse.Namespace) -> str:
+    """Thousands of models."""
+    return f"""## Thousands of models
 
 `everlearn merge FOLDER`, start of the program and reading of the files included. Each device has learned {ROWS} rows of
-four columns; the larger fleets have each file ten and a hundred times. Held out are 20,000 rows of the whole world, of
-which no device has seen more than a quarter.
+four columns; the larger fleet has each file ten times. Held out are 20,000 rows of the whole world, of which no device
+has seen more than a quarter.
 
-{merged}
+{merging(folder, options.devices)}
 
 Files are read one after the other, and at most 512 models of each level of the tree are in memory.
+"""
 
-## One model a group
 
-`everlearn learn --by device --state FILE`, a table sorted by device, 30 rows each. Models are in their warm-up then,
-and hold these rows.
+def groups_part(folder: Path, options: argparse.Namespace) -> str:
+    """One model a group."""
+    return f"""## One model a group
 
-{groups}
+`everlearn learn TABLE --by device --state FILE`, start of the program included. Models of so few rows are in their
+warm-up, and hold these rows. At most 1,000 models stay in memory between two steps, all others are in the state file.
 
-## Engines
+{grouping(folder, options.groups)}
+"""
 
-Eight Parquet files of 5,000 rows; the cluster and the session are there before the clock starts.
 
-{same}
+def kills_part(folder: Path, options: argparse.Namespace) -> str:
+    """One model a group, through kills."""
+    return f"""## Through kills
 
-## Sixteen sensors
+`everlearn learn --by device`, a row of each device in turn, killed (SIGKILL) at random moments after a commit, and
+started again with the same state file.
+
+{through_kills(folder, 300, 100 if options.quick else 1200, options.kills)}
+"""
+
+
+def engines_part(folder: Path, options: argparse.Namespace) -> str:
+    """The same fit on each engine."""
+    return f"""## Engines
+
+Eight Parquet files of 5,000 rows; the cluster and the session are there before the clock starts, kernels are not.
+
+{engines(folder)}
+"""
+
+
+def sensors_part(folder: Path, options: argparse.Namespace) -> str:
+    """Few models of few rows."""
+    seeds = SEEDS[: 1 if options.quick else options.seeds]
+    return f"""## Sixteen sensors
 
 Mean held-out log-likelihood of a row, in nats: one model that saw the whole stream, and {SHARDS} models that saw a
 {SHARDS}th of its rows each, merged and reduced to as many components as the single pass answers from. Shuffled, 80 %
@@ -289,7 +358,33 @@ structure of the components side by side on them. Models that are still warming 
 
 {table(seeds)}
 """
-    write_page("fleet", text, quick=options.quick)
+
+
+PARTS = {
+    "merge": merge_part,
+    "groups": groups_part,
+    "kills": kills_part,
+    "engines": engines_part,
+    "sensors": sensors_part,
+}
+
+
+def main() -> None:
+    """Measure and write."""
+    made = parser(__doc__)
+    made.add_argument("parts", nargs="*", choices=[*PARTS, "all", "page"], default="all", help="page: of what is there")
+    made.add_argument("--devices", type=int, default=1000)
+    made.add_argument("--groups", type=int, default=100_000)
+    made.add_argument("--kills", type=int, default=20)
+    made.add_argument("--seeds", type=int, default=len(SEEDS))
+    options = made.parse_args()
+    if options.quick:
+        options.devices, options.groups, options.kills = 5, 400, 2
+    for part in PARTS if "all" in options.parts else [each for each in options.parts if each != "page"]:
+        with tempfile.TemporaryDirectory() as folder:
+            write_part("fleet", part, PARTS[part](Path(folder), options), quick=options.quick)
+    if not options.quick:
+        write_page_of_parts("fleet", "A fleet", tuple(PARTS))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The mixture with its matrices on a graphics processor, beside what its arithmetic takes there.
+"""FIGMN with its matrices on a graphics processor, beside what its arithmetic takes there.
 
     python benchmarks/gpu.py [--device cuda] [--quick]
 
@@ -14,14 +14,13 @@ import torch
 from _page import parser, write_page
 from sklearn.mixture import GaussianMixture
 
-from everlearn import IncrementalGaussianMixture
+from everlearn import FIGMN
 
 CASES = [
     ("50,000 x 3072, K=1", 50_000, 3072, 1),
     ("60,000 x 784, K=1", 60_000, 784, 1),
     ("60,000 x 784, K=208", 60_000, 784, 208),
 ]
-TOLERANCE = 1e-8
 
 
 def stream(n, D, K, seed=0):
@@ -40,11 +39,11 @@ def centres(K, D):
 def model_for(K, D, device):
     """One component that is not there yet, or K wide ones to go on from."""
     if K == 1:
-        return IncrementalGaussianMixture(beta=0.0, scale=3.3, device=device)
+        return FIGMN(beta=0.0, scale=3.3, device=device)
     batch = GaussianMixture(K, covariance_type="full")
     batch.weights_, batch.means_ = np.full(K, 1.0 / K), centres(K, D)
     batch.covariances_, batch.precisions_cholesky_ = (np.tile(v * np.eye(D), (K, 1, 1)) for v in (4.0, 0.5))
-    return IncrementalGaussianMixture.from_sklearn(batch, n_samples=10 * K, beta=0.0, max_components=K, device=device)
+    return FIGMN.from_sklearn(batch, n_samples=10 * K, beta=0.0, max_components=K, device=device)
 
 
 def timed(model, X, what="partial_fit"):
@@ -100,7 +99,7 @@ def main():
     name = torch.cuda.get_device_name() if cuda else platform.processor()
     limit = products_rate(options.device)
     lines = [
-        "# The mixture on a graphics processor",
+        "# FIGMN on a graphics processor",
         "",
         f"{name}, float64 products "
         f"at {limit / 1e12:.1f} TFLOP/s. 'Arithmetic' is 3 K D² operations a row at that rate; 'densities differ' is "

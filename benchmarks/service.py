@@ -1,7 +1,7 @@
 """The service under load, with 1 and 10,000 models, and through kills.
 
-    python benchmarks/service.py [--rate 200] [--seconds 30] [--rows 100] [--columns 10] [--models 10000]
-        [--batches 3600] [--kills 20] [--quick]
+    python benchmarks/service.py [load models kills] [--rate 200] [--seconds 30] [--rows 100] [--columns 10]
+        [--models 10000] [--batches 3600] [--kills 20] [--quick]
 
 Each part starts `everlearn serve` in a process of its own.
 
@@ -35,18 +35,18 @@ from typing import NamedTuple
 
 import httpx
 import numpy as np
-from _page import parser, write_page
+from _page import parser, write_page_of_parts, write_part
 
 import everlearn
 from everlearn.streams.store.store import Store
 
 CONNECTIONS = 32
 CLOSED_CONNECTIONS = 16
-RESULT = Path(__file__).parent / "results" / "service.md"
 
 
 def parsed() -> argparse.Namespace:
     made = parser(__doc__)
+    made.add_argument("parts", nargs="*", choices=[*PARTS, "all", "page"], default="all", help="page: of what is there")
     made.add_argument("--rate", type=float, default=200.0, help="requests a second")
     made.add_argument("--seconds", type=float, default=30.0)
     made.add_argument("--rows", type=int, default=100)
@@ -332,16 +332,33 @@ def _free_port() -> int:
 # -- all of it -------------------------------------------------------------------------------------
 
 
+def load_part(folder: Path, options: argparse.Namespace) -> str:
+    return under_load(folder, options)
+
+
+def models_part(folder: Path, options: argparse.Namespace) -> str:
+    return models_table([many_models(folder, n, options.columns, options.model_seconds) for n in (1, options.models)])
+
+
+def kills_part(folder: Path, options: argparse.Namespace) -> str:
+    return kills_table(through_kills(folder, options.batches, options.kills))
+
+
+PARTS = {"load": load_part, "models": models_part, "kills": kills_part}
+
+
 def main() -> None:
     options = parsed()
-    busy = os.getloadavg()[0]  # before this program adds to it
-    with tempfile.TemporaryDirectory() as folder:
-        text = under_load(Path(folder), options)
-        answers = [many_models(Path(folder), n, options.columns, options.model_seconds) for n in (1, options.models)]
-        killed = through_kills(Path(folder), options.batches, options.kills)
-    others = f"Other programs kept {busy:.1f} processes of the machine's {os.cpu_count()} cores busy at the start.\n"
-    note = others if busy > 0.5 else ""
-    write_page("service", text + note + models_table(answers) + kills_table(killed), quick=options.quick)
+    for part in PARTS if "all" in options.parts else [each for each in options.parts if each != "page"]:
+        busy = os.getloadavg()[0]  # before this part adds to it
+        with tempfile.TemporaryDirectory() as folder:
+            text = PARTS[part](Path(folder), options)
+        others = (
+            f"\nOther programs kept {busy:.1f} processes of the machine's {os.cpu_count()} cores busy at the start.\n"
+        )
+        write_part("service", part, text + (others if busy > 0.5 else ""), quick=options.quick)
+    if not options.quick:
+        write_page_of_parts("service", "The service under load", tuple(PARTS))
 
 
 def under_load(folder: Path, options: argparse.Namespace) -> str:
@@ -381,8 +398,7 @@ def models_table(answers: list[Answers]) -> str:
         row("state file, MiB", *each("{:.1f}", lambda a: a.state_mib)),
         row("seconds until it answers", *each("{:.1f}", lambda a: a.started)),
     ]
-    return f"""
-## Many models
+    return f"""## Many models
 
 Requests of one row, to models chosen at random, from {CLOSED_CONNECTIONS} connections, each with one request at a
 time. 256 models stay in memory for learning and as many for questions; the others lie in the state file.
@@ -398,8 +414,7 @@ def two_quantiles(values: list[float]) -> str:
 
 def kills_table(killed: Killed) -> str:
     same = "the one that learned the same rows in one call, without kills" if killed.same_model else "ANOTHER ONE"
-    return f"""
-## An hour of rows through kills
+    return f"""## An hour of rows through kills
 
 `everlearn.Client` sends batches of one row, one after the other, as many as an hour at one a second has, as fast as
 it goes; meanwhile the service is killed (SIGKILL) at random moments and started again on the same state file.
@@ -431,7 +446,7 @@ def report(options, load, wall, cpu, waiting, seconds, summary, size) -> str:
         "state file": f"{size:.1f} MiB at the end",
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in lines.items())
-    return f"""# The service under load
+    return f"""## Rows at a steady rate
 
 On {os.cpu_count()} cores that the service shares with the program that sends. Requests are sent when they are due,
 whatever the answers take;

@@ -1,21 +1,28 @@
 """Wide data: low-rank components beside batch and online PPCA, full and diagonal covariances; 64 to 10,000 columns.
 
-Prints Markdown. MNIST is read from $EVERLEARN_DATA (or shared/data beside the repository); without it the tables of
-pictures are left out, and the page says so. Times are CPU seconds of one thread.
+    python benchmarks/wide.py [--only SECTION ...] [--jobs 1] [--quick] ...
+
+Each section writes `results/wide_SECTION.json`, and then the page of all sections that are there: they may run side by
+side. MNIST is read from $EVERLEARN_DATA (or shared/data beside the repository); without it the tables of pictures are
+left out, and the page says so. Times are CPU seconds of one thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _page import parser, printed_page
+from _page import parser, write_page_of_parts, write_part
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA, IncrementalPCA
@@ -283,28 +290,32 @@ def strange_digits(data: tuple[Array, Array, Array, Array] | None, n: int) -> No
     )
 
 
-def classes_one_by_one(data: tuple[Array, Array, Array, Array] | None, n: int, orders: int) -> None:
+def one_order(seed: int, n: int) -> list[object]:
+    """What the classifier makes of the classes in one order, row by row of its table."""
+    X, y, T, t = pictures(np.random.default_rng(0))  # type: ignore[misc]
+    X, y = X[:n], y[:n]
+    rng, model = np.random.default_rng(seed), IncrementalGaussianMixtureClassifier(covariance_type="low_rank")
+
+    def learn() -> None:
+        for label in rng.permutation(10):
+            for part in np.array_split(rng.permutation(np.flatnonzero(y == label)), max(1, n // 5000)):
+                model.partial_fit(X[part], y[part])
+
+    with threadpool_limits(1):
+        _, seconds = timed(learn)
+        right, asking = timed(lambda: model.score(T, t))
+    return [seed, model.n_components_, f"{100.0 * right:.2f}", seconds, asking]
+
+
+def classes_one_by_one(data: tuple[Array, Array, Array, Array] | None, n: int, orders: int, jobs: int) -> None:
     """The classifier on raw pixels, one pass, class by class."""
     print("## MNIST, 784 raw pixels, one pass, class by class\n")
     if data is None:
         print("Left out: the files of MNIST are not there.\n")
         return
-    X, y, T, t = data
-    X, y = X[:n], y[:n]
-    rows: list[list[object]] = []
-    for seed in range(orders):
-        rng = np.random.default_rng(seed)
-        model = IncrementalGaussianMixtureClassifier(covariance_type="low_rank")
-
-        def learn(model: Any = model, rng: np.random.Generator = rng) -> None:
-            for label in rng.permutation(10):
-                for part in np.array_split(rng.permutation(np.flatnonzero(y == label)), max(1, n // 5000)):
-                    model.partial_fit(X[part], y[part])
-
-        _, seconds = timed(learn)
-        right, asking = timed(lambda model=model: model.score(T, t))  # type: ignore[misc]
-        rows.append([seed, model.n_components_, f"{100.0 * right:.2f}", seconds, asking])
-    print(f"{len(y):,} rows learned, {len(t):,} asked. Axes and their noise are chosen on training rows only.\n")
+    with ProcessPoolExecutor(jobs) as pool:
+        rows = list(pool.map(partial(one_order, n=n), range(orders)))
+    print(f"{n:,} rows learned, {len(data[3]):,} asked. Axes and their noise are chosen on training rows only.\n")
     table(["order", "components", "accuracy, %", "CPU seconds to learn", "CPU seconds to ask"], rows)
     mean = float(np.mean([float(str(row[2])) for row in rows]))
     print(f"Mean accuracy of {orders} orders: {mean:.2f} %.\n")
@@ -329,27 +340,38 @@ def arguments() -> Any:
     made.add_argument("--digits", type=int, default=5000, help="rows learned of digits 0 to 4")
     made.add_argument("--pictures", type=int, default=60000, help="rows that the classifier learns")
     made.add_argument("--orders", type=int, default=5, help="orders of the classes")
+    made.add_argument("--jobs", type=int, default=1, help="orders side by side")
     return made.parse_args()
 
 
+def sections(asked: Any) -> dict[str, Callable[[], None]]:
+    """What prints each section."""
+    quick, data = asked.quick, pictures(np.random.default_rng(0))
+    few = None if data is None else first_rows(data)
+    sizes = {64: 400} if quick else {D: LIKELIHOOD_ROWS[D] for D in asked.columns}
+    seeds, rows, D = (1, (300,), 200) if quick else (asked.seeds, (500, 5000), 1000)
+    columns, learned = ((256, 784), 1024) if quick else (tuple(asked.speed_columns), 2048)
+    n, orders = (1000, 1) if quick else (asked.pictures, asked.orders)
+    return {
+        "simplest": lambda: simplest_cases(seeds, rows, D),
+        "likelihood": lambda: likelihood(few, sizes),
+        "speed": lambda: speed(columns, learned),
+        "strange": lambda: strange_digits(few, 400 if quick else asked.digits),
+        "classes": lambda: classes_one_by_one(data, n, orders, asked.jobs),
+    }
+
+
 def main() -> None:
-    """Run the sections that are asked for."""
+    """Run the sections that are asked for; each is a part of the page."""
     asked = arguments()
-    quick = asked.quick
-    with threadpool_limits(1), printed_page("wide", quick=quick or len(asked.only) < len(SECTIONS)):
-        print("# Wide data: low-rank components\n")
-        data = pictures(np.random.default_rng(0))
-        if "simplest" in asked.only:
-            simplest_cases(1, (300,), 200) if quick else simplest_cases(asked.seeds, (500, 5000), 1000)
-        if "likelihood" in asked.only:
-            sizes = {64: 400} if quick else {D: LIKELIHOOD_ROWS[D] for D in asked.columns}
-            likelihood(None if data is None else first_rows(data), sizes)
-        if "speed" in asked.only:
-            speed((256, 784), 1024) if quick else speed(tuple(asked.speed_columns), 2048)
-        if "strange" in asked.only:
-            strange_digits(None if data is None else first_rows(data), 400 if quick else asked.digits)
-        if "classes" in asked.only:
-            classes_one_by_one(data, 1000 if quick else asked.pictures, 1 if quick else asked.orders)
+    made = sections(asked)
+    for section in asked.only:
+        told = io.StringIO()
+        with threadpool_limits(1), contextlib.redirect_stdout(told):
+            made[section]()
+        write_part("wide", section, told.getvalue(), quick=asked.quick)
+        if not asked.quick:
+            write_page_of_parts("wide", "Wide data: low-rank components", SECTIONS)
 
 
 if __name__ == "__main__":
