@@ -8,12 +8,13 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test test-nojit test-torch test-spark test-site lint types house docs results mutants fuzz soak wheel ci clean
+.PHONY: help run test nightly test-nojit test-torch test-spark test-site lint types house docs results mutants fuzz soak wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run    learn the demonstration stream and show what was learned"
 	@echo "make test   run the tests"
+	@echo "make nightly  the tests of laws with 1,000 random examples each"
 	@echo "make results  run the benchmarks, each writes its page (ARGS=--stale lists those that are out of date)"
 	@echo "make mutants  break each promise on purpose and see that the tests notice"
 	@echo "make fuzz SECONDS=600   attack all that reads with hostile inputs"
@@ -30,6 +31,10 @@ test: .venv/.test
 # The kernels as plain Python: numba can neither hide nor add a fault.
 test-nojit: .venv/.test
 	NUMBA_DISABLE_JIT=1 $(PYTEST) $(SPREAD) tests/linalg $$(find tests -type d -name kernels)
+
+# The laws with other random examples in every run, 1,000 each; hours of one core.
+nightly: .venv/.test
+	$(PYTEST) $(SPREAD) --hypothesis-profile=thorough $$(grep -rl --include='test_*.py' hypothesis tests)
 
 test-torch: .venv/.test
 	$(PIP) torch==2.13.0

@@ -77,7 +77,7 @@ for number, name in list(enumerate(FAULTS))[1:]:
 
 # %%
 # A slipping belt breaks the bond between speed and torque on one side and power and current on the other, and the blame
-# goes to whichever of them is foretold most sharply.
+# goes to whichever of them is predicted most sharply.
 
 # %%
 # **A fault or a new normal?** The model keeps a list of events. A change is a drop of the score that stays, not one odd

@@ -1,4 +1,4 @@
-"""The cases that a user tries first, two seeds each."""
+"""The cases that a user tries first, ten seeds each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score
 
 from everlearn import AnomalyDetector
 
-SEEDS = range(2)
+SEEDS = range(10)
 UNJUDGED = 500
 
 
@@ -59,19 +59,16 @@ CASES = {six_standard_deviations: 0.97, broken_correlations: 0.90, shifted: 0.90
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_average_precision(case):
+    """Far rows and frozen sensors are told apart from the rest; each row at 6 standard deviations raises an alarm."""
     found = []
     for seed in SEEDS:
         X, y = case(seed)
-        scores = -AnomalyDetector().prequential(X)
-        found.append(average_precision_score(y[UNJUDGED:], scores[UNJUDGED:]))
-    assert np.mean(found) >= CASES[case], np.round(found, 3)
-
-
-def test_every_row_at_six_standard_deviations_is_alarmed():
-    for seed in SEEDS:
-        X, y = six_standard_deviations(seed)
         detector = AnomalyDetector(false_alarm_rate=1e-3)
-        assert (detector.prequential(X)[y == 1] < detector.offset_).all(), seed
+        scores = detector.prequential(X)
+        found.append(average_precision_score(y[UNJUDGED:], -scores[UNJUDGED:]))
+        if case is six_standard_deviations:
+            assert (scores[y == 1] < detector.offset_).all(), seed
+    assert np.mean(found) >= CASES[case], np.round(found, 3)
 
 
 def test_the_injected_column_is_blamed():

@@ -18,7 +18,7 @@ from everlearn.anomaly.kernels.past import (
 from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distances_to_mass
 from everlearn.anomaly.kernels.season import visit
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.handle import Handle
+from everlearn.linalg.handle import hold
 
 FIRST_DEPARTURE = 5  # place of the first statistic of level, drift and activity
 WIDE = 100  # columns beyond which residual covariances are diagonal
@@ -38,7 +38,7 @@ MOST_BUDGET = 3.0  # suspicious rows that may be learned one after the other: wi
 @kernel
 def unpack(task):
     """A handle on a task, for as many rows as there will be: to unpack its 80 arrays takes longer than a row."""
-    return Handle(task)
+    return hold(task)
 
 
 @kernel
