@@ -150,6 +150,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
+def others_at_work() -> str:
+    """A sentence on how busy other programs keep the machine, empty if they do not; to be asked before a run."""
+    load = os.getloadavg()[0]
+    if load <= 0.5:
+        return ""
+    return f"\nOther programs kept {load:.1f} processes of the machine's {os.cpu_count()} cores busy at the start.\n"
+
+
 @contextlib.contextmanager
 def printed_page(name: str, *, quick: bool = False) -> Iterator[None]:
     """Make a page of what is printed inside."""

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from _page import parser, write_page_of_parts, write_part
+from _page import others_at_work, parser, write_page_of_parts, write_part
 from sklearn.datasets import load_breast_cancer, load_digits
 
 import everlearn
@@ -381,8 +381,10 @@ def main() -> None:
     if options.quick:
         options.devices, options.groups, options.kills = 5, 400, 2
     for part in PARTS if "all" in options.parts else [each for each in options.parts if each != "page"]:
+        others = others_at_work()
         with tempfile.TemporaryDirectory() as folder:
-            write_part("fleet", part, PARTS[part](Path(folder), options), quick=options.quick)
+            text = PARTS[part](Path(folder), options)
+        write_part("fleet", part, text + others, quick=options.quick)
     if not options.quick:
         write_page_of_parts("fleet", "A fleet", tuple(PARTS))
 

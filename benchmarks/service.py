@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import httpx
 import numpy as np
-from _page import parser, write_page_of_parts, write_part
+from _page import others_at_work, parser, write_page_of_parts, write_part
 
 import everlearn
 from everlearn.streams.store.store import Store
@@ -350,13 +350,10 @@ PARTS = {"load": load_part, "models": models_part, "kills": kills_part}
 def main() -> None:
     options = parsed()
     for part in PARTS if "all" in options.parts else [each for each in options.parts if each != "page"]:
-        busy = os.getloadavg()[0]  # before this part adds to it
+        others = others_at_work()
         with tempfile.TemporaryDirectory() as folder:
             text = PARTS[part](Path(folder), options)
-        others = (
-            f"\nOther programs kept {busy:.1f} processes of the machine's {os.cpu_count()} cores busy at the start.\n"
-        )
-        write_part("service", part, text + (others if busy > 0.5 else ""), quick=options.quick)
+        write_part("service", part, text + others, quick=options.quick)
     if not options.quick:
         write_page_of_parts("service", "The service under load", tuple(PARTS))
 
