@@ -96,6 +96,52 @@ def test_other_models_say_what_they_hold():
         assert model.privacy().rows == (4 if model.keeps_rows_ else 0)
         with pytest.raises(InputError, match="has no copy without its rows"):
             model.anonymised()
-    regressor = everlearn.IncrementalGaussianMixtureRegressor().fit(X[:300], X[:300, 0])
-    assert regressor.keeps_rows_
-    assert regressor.privacy().rows == 300
+
+
+def no_row_in(model, rows):
+    content = everlearn.dumps(model)
+    return not np.isin(rows.ravel(), held(content)).any() and not any(row.tobytes() in content for row in rows)
+
+
+def test_a_regressor_without_rows():
+    y = X @ [1.0, -2.0, 0.5] + RNG.normal(size=len(X))
+    model = everlearn.IncrementalGaussianMixtureRegressor().fit(X, y)
+    assert model.keeps_rows_
+    assert model.privacy().rows == len(X)
+    copy = model.anonymised(min_rows=20)
+    assert copy.privacy(20).is_aggregated
+    assert not copy.keeps_rows_
+    assert no_row_in(copy, np.column_stack([X, y]))
+    usual = np.abs(X - 4.5).max(axis=1) < 12.0
+    assert copy.score(X[usual], y[usual]) > model.score(X[usual], y[usual]) - 0.02
+    assert copy.n_samples_seen_ == len(X)
+    assert not everlearn.loads(everlearn.dumps(copy)).partial_fit(X, y).keeps_rows_
+
+
+def test_a_classifier_without_rows_and_without_classes_of_few():
+    rng = np.random.default_rng(1)
+    y = np.array(["hot", "cold"])[rng.integers(2, size=600)]
+    rows = rng.normal(size=(600, 3)) + 3.0 * (y == "hot")[:, None]
+    y[:5] = "rare"
+    model = everlearn.IncrementalGaussianMixtureClassifier().fit(rows, y)
+    with pytest.warns(UserWarning, match="1 of 3 classes have fewer than 20 rows") as said:
+        copy = model.anonymised(min_rows=20)
+    assert "rare" not in str(said[0].message)
+    assert list(copy.classes_) == ["cold", "hot"]
+    assert copy.privacy(20).is_aggregated
+    assert not copy.keeps_rows_
+    assert no_row_in(copy, rows)
+    assert copy.score(rows[5:], y[5:]) > model.score(rows[5:], y[5:]) - 0.02
+    assert copy.n_samples_seen_ == 595
+    assert list(everlearn.loads(everlearn.dumps(copy)).partial_fit(rows, y).classes_) == ["cold", "hot", "rare"]
+    assert model.privacy().rows == 600
+    with pytest.raises(InputError, match="No class has 500 rows"):
+        model.anonymised(min_rows=500)
+
+
+def test_a_detector_counts_rows_once_and_says_what_to_do():
+    detector = everlearn.AnomalyDetector().partial_fit(X[:400])
+    assert detector.privacy().rows == 400
+    with pytest.raises(InputError, match=r"model\.mixture_\.anonymised"):
+        detector.anonymised()
+    assert detector.mixture_.anonymised().privacy().is_aggregated

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from everlearn.anomaly import ask, checked, keep, learn, merge
 from everlearn.anomaly.state import STATISTICS, TIME_SCALES, VIEWS, Info, Settings, State
 from everlearn.base.estimator import StreamEstimator
+from everlearn.base.privacy import MIN_ROWS
 from everlearn.errors import InputError, ModelFileError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.typing import Array
@@ -454,10 +455,29 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         # Beside those of the mixture: a sample, rows of the season, those held back and those of the warm-up.
         state = self._state_
         sets = (state.sample.rows, state.season.ring, state.guard.rows, state.pending.rows)
-        return self.mixture_._rows_inside() + sum(int((rows != 0.0).any(axis=1).sum()) for rows in sets)
+        inside = self.mixture_._rows_inside() + sum(int((rows != 0.0).any(axis=1).sum()) for rows in sets)
+        return min(inside, self.n_samples_seen_)  # a row may be in several of them
 
     def _rows_of_components(self) -> Array:
         return self.mixture_._rows_of_components()
+
+    def anonymised(self, min_rows: int = MIN_ROWS) -> Self:
+        """Refused: p-values are ranks among rows that the detector keeps. Its mixture has a copy without rows.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component stands for at least.
+
+        Returns
+        -------
+        AnomalyDetector
+            Never.
+        """
+        raise InputError(
+            "AnomalyDetector has no copy without its rows: its p-values are ranks among rows that it keeps. Its "
+            f"mixture has one: model.mixture_.anonymised(min_rows={min_rows})."
+        )
 
     # -- values -----------------------------------------------------------------------------------
 

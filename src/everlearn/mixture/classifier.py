@@ -13,7 +13,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.classifier import Codes, StreamClassifier
 from everlearn.base.conditioning import LIMIT
+from everlearn.base.estimator import check_min_rows
+from everlearn.base.privacy import MIN_ROWS as FEWEST_ROWS
 from everlearn.base.scaling import nearest_power_of_two
+from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError
 from everlearn.linalg.chunked import to_internal
 from everlearn.low_rank import subspace
@@ -355,6 +358,42 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
 
     def _rows_of_components(self) -> Array:
         return np.concatenate([mixture._rows_of_components() for mixture in self._mixtures_])
+
+    def anonymised(self, min_rows: int = FEWEST_ROWS) -> Self:
+        """Return a copy without rows of the stream, whose components stand for `min_rows` rows or more each.
+
+        See `IncrementalGaussianMixture.anonymised`: each class has a mixture. A class of fewer rows is left out, with a
+        warning that says how many there were; without rows the experts count alike, so that probabilities are less
+        well calibrated.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component, and so a class, stands for at least.
+
+        Returns
+        -------
+        IncrementalGaussianMixtureClassifier
+            The copy.
+        """
+        check_min_rows(min_rows)
+        self._check_started()
+        kept = [c for c, mixture in enumerate(self._mixtures_) if mixture.effective_samples_ >= min_rows]
+        if not kept:
+            raise InputError(
+                f"No class has {min_rows} rows; a copy with components of {min_rows} rows or more needs at least as "
+                "many of a class."
+            )
+        if left_out := len(self._mixtures_) - len(kept):
+            # Their labels are not said: whoever sees the warning may be the one who is given the copy.
+            known = f"{left_out} of {len(self.classes_)} classes"
+            warn_user(f"{known} have fewer than {min_rows} rows: the copy lacks them.")
+        new = self.copy()
+        new.reservoir = 0
+        new.classes_, new._class_counts_ = self.classes_[kept], self._class_counts_[kept]
+        new._mixtures_ = [self._mixtures_[c].anonymised(min_rows) for c in kept]
+        new._rows_, new._answers_ = sum(mixture.n_samples_seen_ for mixture in new._mixtures_), Answers()
+        return new
 
     # -- merging and loading ----------------------------------------------------------------------
 

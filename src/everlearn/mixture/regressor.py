@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 
 from everlearn.base.conditioning import Conditional
 from everlearn.base.estimator import StreamEstimator
+from everlearn.base.privacy import MIN_ROWS
 from everlearn.errors import InputError, ModelFileError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 
@@ -254,6 +255,26 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
 
     def _rows_of_components(self) -> Array:
         return self._joint_._rows_of_components()
+
+    def anonymised(self, min_rows: int = MIN_ROWS) -> Self:
+        """Return a copy without rows of the stream, whose components stand for `min_rows` rows or more each.
+
+        See `IncrementalGaussianMixture.anonymised`: inputs and targets are columns of one mixture.
+
+        Parameters
+        ----------
+        min_rows : int, default=20
+            Rows that a component stands for at least.
+
+        Returns
+        -------
+        IncrementalGaussianMixtureRegressor
+            The copy.
+        """
+        self._check_started()
+        new = self.copy()
+        new.reservoir, new._joint_ = 0, self._joint_.anonymised(min_rows)
+        return new
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         merged = self.copy()

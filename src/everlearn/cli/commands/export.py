@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,18 @@ def command(
     with errors_explained():
         check_place(output, "--output", "exported model")
         model = load_model(model_file, name)
-        model = model if min_rows is None else model.anonymised(min_rows)
+        with warnings.catch_warnings(record=True) as words:
+            warnings.simplefilter("always", UserWarning)
+            model = model if min_rows is None else model.anonymised(min_rows)
         if kind in (None, "model"):
             model.save(output, answers=True)
         else:
             Path(output).write_bytes(_exported(model, kind, names_in(gaps)))
     size = f"{Path(output).stat().st_size / 1024:,.0f} KiB"
-    Console(quiet=quiet, highlight=False).print(f"Wrote [bold]{escape(output)}[/], {size}.")
+    console = Console(quiet=quiet, highlight=False)
+    for word in words:
+        console.print(f"[yellow]{escape(str(word.message))}[/]", soft_wrap=True)
+    console.print(f"Wrote [bold]{escape(output)}[/], {size}.")
 
 
 def _exported(model: Any, kind: str | None, gaps: list[str] | None) -> bytes:
