@@ -307,7 +307,7 @@ has seen more than a quarter.
 
 {merging(folder, options.devices)}
 
-Files are read one after the other, and at most 512 models of each level of the tree are in memory.
+Files are read one after the other, and at most 1,024 models of each level of the tree are in memory.
 """
 
 

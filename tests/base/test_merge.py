@@ -6,7 +6,7 @@ import pytest
 
 import everlearn
 from everlearn import IncrementalGaussianMixture, OnlinePPCA
-from everlearn.base.merge import FAN_IN, Merger
+from everlearn.base.merge import FAN_IN, Merger, bytes_of
 from everlearn.errors import InputError, MergeError
 from everlearn.persistence.model_file import dumps
 
@@ -45,6 +45,29 @@ def test_an_iterator_is_consumed_one_by_one(fleet, monkeypatch):
     assert merger.merged().n_samples_seen_ == 40 * 64
     # Four of each of the three levels, at most.
     assert most <= 12
+
+
+def test_large_models_are_merged_in_smaller_groups(fleet, monkeypatch):
+    merged, groups = IncrementalGaussianMixture.merge, []
+
+    def counted(self, *others, **options):
+        groups.append(len(others))
+        return merged(self, *others, **options)
+
+    monkeypatch.setattr(IncrementalGaussianMixture, "merge", counted)
+    room = 5.5 * bytes_of(fleet[0])
+    assert bytes_of(fleet[0]) >= fleet[0]._state_.pending.rows.nbytes > 0
+    merger = Merger(group_bytes=room)
+    for model in fleet[:36]:
+        merger.add(model)
+    assert merger.merged().n_samples_seen_ == 40 * 36
+    assert groups[:6] == [6] * 6  # the sixth model fills the room
+    assert max(groups) == 6
+    # A single model that is larger than the room still finds another one to be merged with.
+    merger = Merger(group_bytes=1)
+    for model in fleet[:5]:
+        merger.add(model)
+    assert merger.merged().n_samples_seen_ == 200
 
 
 def test_components_are_reduced_at_the_root(fleet):

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from everlearn.base.estimator import StreamEstimator, no_more_words, warn_of_differing
@@ -16,10 +17,11 @@ from everlearn.errors import InputError, MergeError
 Model = TypeVar("Model", bound=StreamEstimator)
 Mergeable = TypeVar("Mergeable", bound=StreamEstimator | StreamingPosterior)
 
-# Models that are merged at once; more of them go in a tree. A merge is one search, whose cost does not depend on the
+# Models that are merged at once; more of them go in a tree. A merge is one search, whose cost hardly depends on the
 # number of models, so that small groups are slow: 500 models took 6.6 s in groups of 16, 2.3 s in groups of 64 and
-# 1.4 s all at once, and the held-out score was best all at once. Large groups take memory, which this bounds.
-FAN_IN = 512
+# 1.4 s all at once, and 1,000 took 2.9 s in groups of 512 and 1.8 s at once, with a better held-out score. Large groups
+# take memory: a group is complete, too, when its models hold so many bytes.
+FAN_IN, GROUP_BYTES = 1024, 256 * 2**20
 
 
 def merge(
@@ -31,8 +33,8 @@ def merge(
 ) -> Mergeable:
     """Return one model that knows what all of `models` know; none of them changes.
 
-    More than 512 models are merged in a tree of that fan-in. An iterator is consumed one model at a time, so that no
-    more than 512 models of each level are in memory.
+    More than 1,024 models are merged in a tree of that fan-in. An iterator is consumed one model at a time, so that no
+    more than 1,024 models of each level are in memory, and fewer where these hold 256 MiB.
 
     Models whose columns have names are merged by name: the columns may stand in another order, and mixtures may have
     other columns. The merged model then has all of them, and where a model lacks a column its rows count as gaps there.
@@ -127,6 +129,8 @@ class Merger(Generic[Model]):
     ----------
     fan_in : int
         Models that are merged at once: so many of each level wait in memory.
+    group_bytes : float
+        Models of each level are also merged when their arrays hold so many bytes.
 
     Attributes
     ----------
@@ -134,8 +138,8 @@ class Merger(Generic[Model]):
         Models that were added.
     """
 
-    def __init__(self, fan_in: int = FAN_IN) -> None:
-        self._fan_in = fan_in
+    def __init__(self, fan_in: int = FAN_IN, group_bytes: float = GROUP_BYTES) -> None:
+        self._fan_in, self._group_bytes = fan_in, group_bytes
         self._lead: Any = None  # has learned nothing: its parameters hold
         self._first: dict[Any, Any] = {}  # the first model of each set of columns
         self._trees: dict[Any, MergeTree[Any]] = {}
@@ -156,7 +160,8 @@ class Merger(Generic[Model]):
         if key not in self._trees:
             for other in self._first.values():
                 other._check_columns_mergeable(model)
-            self._first[key], self._trees[key] = model, MergeTree(self._merge_group, self._fan_in)
+            self._first[key] = model
+            self._trees[key] = MergeTree(self._merge_group, self._fan_in, bytes_of, self._group_bytes)
         self._trees[key].add(model)
 
     def merged(self, n_components: int | None = None) -> Model:
@@ -172,3 +177,14 @@ class Merger(Generic[Model]):
     def _merge_group(self, group: Sequence[Any]) -> Any:
         with no_more_words():
             return self._lead.merge(*group)
+
+
+def bytes_of(value: Any) -> int:
+    """Bytes of the arrays in a model, or in the states and lists that it is made of."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, tuple | list):
+        return sum(map(bytes_of, value))
+    if isinstance(value, StreamEstimator):
+        return sum(map(bytes_of, vars(value).values()))
+    return 0

@@ -23,9 +23,9 @@ Examples:
   everlearn merge a.evl b.evl --output both.evl --components 20
   everlearn merge all.evl --without device-00017.evl --output rest.evl
 
-A folder stands for the model files in it (*.evl). Files are read one after the other and merged in a tree: 10,000
-of them take the memory of a few hundred. The merged file keeps the list of what was merged, and with --without that is
-done again from the files on the list.
+A folder stands for the model files in it (*.evl). Files are read one after the other and merged in a tree: no
+more than 1,024 of them, or 256 MiB, are in memory at a time. The merged file keeps the list of what was merged, and
+with --without that is done again from the files on the list.
 """
 
 
