@@ -108,6 +108,9 @@ def test_image_calls_the_program_as_it_is(deploy, repository):
     copied = [path for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for path in line.split()]
     assert copied
     assert all((repository / path).exists() for path in copied)
+    # Nothing but what is copied goes to the builder.
+    ignored, *allowed = [line for line in (repository / ".dockerignore").read_text().splitlines() if line[:1] != "#"]
+    assert (ignored, set(allowed)) == ("*", {f"!{path}" for path in copied} | {"**/__pycache__"})
     assert "everlearn doctor --compile" in text
 
 
