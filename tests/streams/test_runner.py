@@ -161,6 +161,35 @@ def test_a_stopped_run_commits_what_it_learned(store):
     assert store.model_bytes("model") == reference(store)
 
 
+def test_a_stop_within_a_batch_waits_for_a_piece_of_it_only(store):
+    """What is left of a batch is learned by the next run, and its bad rows count once."""
+    stop, seen = threading.Event(), []
+
+    def watch(batch, result):
+        seen.append(len(batch.X))
+        stop.set()
+
+    first = Runner(Troubled(bad=[0]), session(store), stop=stop, rows_at_once=4, watch=watch)
+    first.run()
+    assert (first.n_learned, first.n_bad, seen) == (4, 0, [4])
+    second = Runner(Troubled(bad=[0]), session(store), rows_at_once=4)
+    second.run()
+    assert (first.n_learned + second.n_learned, second.n_bad) == (1200, 1)
+    whole = Session(IncrementalGaussianMixture(), store=store, name="whole")
+    Runner(Troubled(), whole, rows_at_once=4).run()
+    np.testing.assert_array_equal(store.load("model").score_samples(X), whole.model.score_samples(X))
+
+
+def test_a_batch_that_cannot_be_read_again_is_learned_whole(store):
+    class Pipe(Troubled):
+        replayable = False
+
+    stop = threading.Event()
+    run = Runner(Pipe(), session(store), stop=stop, rows_at_once=4, watch=lambda batch, result: stop.set())
+    run.run()
+    assert run.n_learned == len(next(iter(Pipe().batches())).X)
+
+
 def test_a_live_source_commits_when_nothing_comes(store):
     quiet, seen = threading.Event(), []
 

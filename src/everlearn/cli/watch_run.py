@@ -34,6 +34,8 @@ from everlearn.watch.session import WatchSession, known_columns, stored_episodes
 from everlearn.watch.sinks import Command, EpisodeOutputs, Messenger, Webhook
 from everlearn.watch.watcher import Watcher
 
+# A block of a file has some 10,000 rows, which a busy machine watches for a minute: too long for who asked it to stop.
+_ROWS_AT_ONCE = 1024
 _COLOURS = {"alarm": "bold red", "look": "yellow"}
 
 
@@ -71,6 +73,7 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
             told: Any = outputs
             runner = Runner(
                 source, session, outputs=told, strict=asked.strict, patience=asked.patience, stop=stop,
+                rows_at_once=_ROWS_AT_ONCE,
                 say=lambda message: console.print(f"[yellow]{escape(message)}[/]", soft_wrap=True), watch=tell,
             )  # fmt: skip
             runner.run()

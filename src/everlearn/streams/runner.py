@@ -46,7 +46,9 @@ class Runner:
     patience : float, optional
         Seconds to wait for a lost source or a full disk; for ever by default.
     stop : threading.Event, optional
-        Ends the run after the current batch once it is set.
+        Ends the run after the rows that are being learned once it is set.
+    rows_at_once : int, optional
+        Rows that are learned between two looks at `stop`; a whole batch by default.
     say : function, optional
         Takes each message for the person who watches.
     watch : function, optional
@@ -69,6 +71,7 @@ class Runner:
         commit_seconds: float | None = None,
         patience: float | None = None,
         stop: threading.Event | None = None,
+        rows_at_once: int | None = None,
         say: Callable[[str], None] = lambda message: None,
         watch: Callable[[Batch | None, PrequentialResult | None], None] = lambda batch, result: None,
     ) -> None:
@@ -80,6 +83,7 @@ class Runner:
         self.commit_seconds = COMMIT_SECONDS if commit_seconds is None else commit_seconds
         self.patience = patience
         self.stop = threading.Event() if stop is None else stop
+        self.rows_at_once = rows_at_once
         self.say = say
         self.watch = watch
         self.n_learned = self.n_bad = 0
@@ -156,26 +160,38 @@ class Runner:
             return
         left = len(batch.X) if self.n_rows is None else self.n_rows - self.n_learned
         end = min(len(batch.X), self._skip + left)
-        whole = end == len(batch.X)
-        # Bad rows count once, with the last row of their batch.
-        if whole:
-            self._leave_out(batch)
-        rows = batch.part(self._skip, end)
-        if len(rows.X):
-            result = self.session.learn(rows.X, rows.y, rows.times)
-            self.n_learned += len(rows.X)
-            if self.outputs:
-                self.outputs.write(rows, result, self.session.model)
-            self.watch(rows, result)
-        self._position, self._skip = (batch.position or self._position, 0) if whole else (self._position, end)
+        if end == len(batch.X):
+            self._refuse_bad_rows(batch)
+        learned = self._learn_pieces(batch, self._skip, end)
+        if learned == len(batch.X):  # bad rows count once, with the last row of their batch
+            self.n_bad += len(batch.bad)
+            self.session.leave_out(batch.bad)
+            self._position, self._skip = batch.position or self._position, 0
+        else:
+            self._skip = learned
         self._dirty = True
 
-    def _leave_out(self, batch: Batch) -> None:
+    def _learn_pieces(self, batch: Batch, begin: int, end: int) -> int:
+        """Learn rows `begin` to `end` of a batch unless `stop` is set meanwhile; returns where it ended."""
+        # What is left of a batch that cannot be read again would be lost: such a batch is one piece.
+        most = self.rows_at_once if self.rows_at_once and self.source.replayable else max(1, end)
+        for row in range(begin, end, most):
+            if row > begin and self.stop.is_set():
+                return row
+            self._learn_rows(batch.part(row, min(row + most, end)))
+        return end
+
+    def _learn_rows(self, rows: Batch) -> None:
+        result = self.session.learn(rows.X, rows.y, rows.times)
+        self.n_learned += len(rows.X)
+        if self.outputs:
+            self.outputs.write(rows, result, self.session.model)
+        self.watch(rows, result)
+
+    def _refuse_bad_rows(self, batch: Batch) -> None:
         if batch.bad and self.strict:
             bad = batch.bad[0]
             raise InputError(f"{bad.place}: {bad.reason}: {bad.text[:200]!r}. Without --strict it is left out.")
-        self.n_bad += len(batch.bad)
-        self.session.leave_out(batch.bad)
 
     def _commit_if_due(self, *, idle: bool) -> None:
         if not self._dirty:
