@@ -68,6 +68,7 @@ def score(
         return scores
     for observed, rows in patterns(X) if missing else [(np.arange(D), np.arange(n))]:
         some = X[rows]
+        # A marginal takes a factorisation for each component, which a pattern of a few rows does not earn back.
         part = marginal(state, observed) if len(rows) >= FEW_ROWS and len(observed) else None
         if part is None:
             found = Scores(np.empty(len(rows)), np.empty(len(rows)), np.empty((len(rows) if posteriors else 0, K)))
@@ -88,9 +89,12 @@ def _score_one_by_one(state: State, X: Array, missing: bool, log_scale: Array, o
 def _score_complete(state: State, X: Array, log_scale: Array, posteriors: bool, backend: Backend) -> Scores:
     K, D = state.n_components, X.shape[1]
     d2 = squared_distances(state, X, backend)
+    # Priors are counts over their sum (eq. 12). The sum is common to all components: it leaves the posteriors alone and
+    # comes off the density once.
     joint = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI + d2)
     density = log_sum_exp(joint)
     posterior = np.exp(joint - density[:, None]) if posteriors else np.empty((0, K))
+    # Dividing a column by its scale multiplies densities by it; the last term takes that off again.
     return Scores(density - np.log(state.counts[:K].sum()) - log_scale.sum(), d2.min(axis=1), posterior)
 
 
@@ -107,6 +111,8 @@ def marginal(state: State, observed: Indices) -> State | None:
         L = np.linalg.cholesky(precisions[:, missing[:, None], missing])
     except np.linalg.LinAlgError:
         return None
+    # With Lambda_mm = L L' and C = L^-1 Lambda_mo the Schur complement is Lambda_oo - C'C, symmetric to the last bit.
+    # Lambda_oo itself would be the precision given the missing columns (docs/errata.md, eq. 14).
     C = np.linalg.solve(L, precisions[:, missing[:, None], observed])
     explained = np.swapaxes(C, 1, 2) @ C
     return state._replace(
@@ -146,6 +152,7 @@ def condition(state: State, X: Array, target: Indices) -> ConditionalMixture:
     n, K, T = len(X), state.n_components, len(target)
     diagonal = is_diagonal(state)
     weights, means = np.empty((n, K)), np.empty((n, K, T))
+    # Within a diagonal component nothing observed changes the variance of another column: one array fits all patterns.
     covariances = np.empty((K, T) if diagonal else (n, K, T, T))
     for observed, rows in patterns(hidden):
         part = _condition(state, hidden[rows], observed, target)
@@ -168,6 +175,7 @@ def conditional_mean(state: State, X: Array, target: Indices) -> Array:
         hidden[:, target] = np.nan
         rows_kernels.fill_expected(hidden, state, filled)
         answer: Array = filled[:, target]
+        # The compiled loop says NaN where a block is not definite; the way below inflates it until it is.
         if np.isfinite(answer).all():
             return answer
     return np.concatenate([conditional.mean(part) for part in conditional_parts(state, X, target)])
@@ -196,7 +204,9 @@ def _condition(state: State, X: Array, observed: Indices, target: Indices) -> Co
     E[:, :, unobserved] = E[:, :, observed] @ np.swapaxes(rule.gain, 1, 2)
     scaled = E * state.precisions[:K, None, :] if is_diagonal(state) else E @ state.precisions[:K]
     d2 = np.einsum("knd,knd->nk", E, scaled)
+    # Eq. 14; what all components share, powers of 2 pi and the sum of the counts, cancels in the posteriors.
     joint = np.log(state.counts[:K]) - 0.5 * (d2 + rule.log_det)
+    # Eq. 15 in precision form: the corrected eq. 32.
     means = state.means[:K, None, target] + E[:, :, target]
     chosen = rule.covariance[:, place] if is_diagonal(state) else rule.covariance[:, place[:, None], place]
     return ConditionalMixture(np.exp(joint - log_sum_exp(joint)[:, None]), means.transpose(1, 0, 2), chosen)

@@ -75,12 +75,16 @@ def learn_block(
         lower, near = _near_pairs(state, rows, screen)
         rows, sent = rows.part(0, len(near)), sent[: len(near)]
     assigned = _assign(near, lower, room)
+    # Lambda_aa, in units of a new component's precision. In the block Lambda = (Lambda_0 - Z'Z)/a, so that no Lambda_aa
+    # exceeds this one over a.
     thinness = (matrices.diagonals(K) * settings.initial_variance).max(axis=1, initial=0.0)
     block = Block(rows.X, sent, state, backend, matrices, assigned, _components(state, thinness, room))
     stacks = _each(block, lambda which: _project(block, which), _stacks(block, screened=screen is not None))
+    # The recursion subtracts from the diagonal; how much has cancelled is judged against where it started.
     assigned.origin[:] = assigned.diagonal
     limits = Limits(capacity, backend.root_unit)
     done, n = kernels.learn_block(rows, K, settings, limits, assigned, block.components)
+    # Every decision is taken; what is left is matrix work, independent by component.
     if done > 0:
         _each(block, lambda stack: _commit(block, stack, stack.which), stacks)
         state = _surviving_components(block, n, rows.weights[:, None] / settings.initial_variance)
@@ -92,6 +96,7 @@ def _near_pairs(state: State, rows: Rows, screen: Bounds) -> tuple[Array, Mask]:
     K = state.n_components
     heights = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + rows.X.shape[1] * LOG_2PI)
     lower, near = bounds.near_pairs(screen, rows.X, rows.weights, heights, state.counts[:K])
+    # P of a component has the square of its near rows.
     while len(near) > 1 and (near.sum(axis=0) ** 2).sum() > MOST_ASSIGNED:
         near = near[: len(near) // 2]
     return lower, near
@@ -100,6 +105,7 @@ def _near_pairs(state: State, rows: Rows, screen: Bounds) -> tuple[Array, Mask]:
 def _assign(near: Mask, lower: Array, room: int) -> RowAssignment:
     """Assign near rows to the components, and every row to those that may be created."""
     b = len(near)
+    # A created component takes the rows after its own, fewer than b; b is all that it can need.
     size = np.concatenate([near.sum(axis=0), np.full(room, b)])
     n, chosen = int(size.sum()), np.nonzero(near.T)[1]
     return RowAssignment(
@@ -195,6 +201,7 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
     if busiest == 0 or not block.components.alive[which].any():
         return
     E, Y, share = stack.E, stack.Y, block.components.share[which]
+    # Learned rows come first in their own order (a stable sort): R is triangular only in the order of learning.
     if busiest < R.shape[1]:
         rows = np.argsort(~learned, axis=1, kind="stable")[:, :busiest]
         each_one = np.arange(len(R))[:, None]
@@ -202,7 +209,10 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
         learned, gains = np.take_along_axis(learned, rows, axis=1), np.take_along_axis(gains, rows, axis=1)
         E, Y = E[each_one, rows], Y[each_one, rows]
     kernels.mask_rows(R, learned)
+    # mu_b = mu_0 + sum_t w_t (a_b/a_t) (x_t - mu_0): the weight of a row fades with every row after it. The gains hold
+    # w_t/a_t, the share is a_b.
     means[slots] += backend.combine(share[:, None] * gains, E)
+    # Lambda_b = (Lambda_0 - Z'Z)/a_b with R'Z = Y.
     backend.rank_update(block.matrices, slots, backend.solve(R, Y, learned), share)
 
 
@@ -213,6 +223,7 @@ def _surviving_components(block: Block, n: int, initial_precisions: Array) -> St
     """
     state, components = block.state, block.components
     alive = np.flatnonzero(components.alive[:n])
+    # j >= slot all along: no component is overwritten before it has moved.
     for slot, j in enumerate(alive.tolist()):
         if j >= state.n_components:
             _place_new_component(block, j, slot, initial_precisions[components.created_at[j]])

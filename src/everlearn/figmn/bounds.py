@@ -69,6 +69,7 @@ def squared_distances(bounds: Bounds, X: Array, n: int) -> tuple[Array, Array]:
 def _one_by_one(bounds: Bounds, X: Array, n: int) -> tuple[Array, Array]:
     """The same from D x D matrices: those of one component, in float32, are made when they are needed."""
     b = len(X)
+    # Infinities of float32 are wanted: they give an infinite error bound, and their pairs are evaluated exactly.
     with np.errstate(over="ignore"):
         Z = (X - bounds.centre).astype(np.float32)
     d2, error = np.empty((n, b)), np.empty((n, b))
@@ -83,6 +84,7 @@ def _one_by_one(bounds: Bounds, X: Array, n: int) -> tuple[Array, Array]:
 def lower_bounds(bounds: Bounds, X: Array, n: int) -> Array:
     """Lower bounds on 1 + d^2 of rows to the first n components."""
     d2, error = squared_distances(bounds, X, n)
+    # Infinity less infinity is NaN; fmax turns it into 0, the bound that always holds.
     with np.errstate(invalid="ignore"):
         return 1.0 + np.fmax(d2 - error, 0.0)
 

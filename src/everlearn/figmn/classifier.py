@@ -118,6 +118,7 @@ class FIGMNClassifier(StreamClassifier):
     def _start_classes(self, X: Array, labels: Codes | None) -> None:
         self._class_counts_ = np.zeros(len(self.classes_))
         mixture = FIGMN(**self.get_params(deep=False))
+        # A given scale is that of the inputs; nobody can be asked to give one for indicators.
         if not isinstance(self.scale, str):
             indicators = np.full(len(self.classes_), INDICATOR_STD)
             mixture.scale = np.concatenate([mixture._given_scale(X.shape[1]), indicators])
@@ -143,6 +144,7 @@ class FIGMNClassifier(StreamClassifier):
         D, C = self.n_features_in_, len(self._class_counts_)
         rows = np.hstack([X, np.full((len(X), C), np.nan)])
         expected = self._joint_.predict_columns(rows, range(D, D + C))
+        # An expected indicator is a regression on the inputs, linear within a component: it can fall below zero.
         p = np.maximum(expected, TINY)
         return np.asarray(np.log(p / p.sum(axis=1, keepdims=True)))
 
@@ -216,6 +218,7 @@ def insert_column(model: FIGMN, at: int, first_indicator: int) -> None:
 def _wider_frame(frame: Frame, at: int, first_indicator: int) -> Frame:
     variances = (frame.variance * frame.scale**2)[first_indicator:]
     variance = variances.mean() if len(variances) else INDICATOR_STD**2
+    # INDICATOR_STD is a power of two, as every scale has to be; the variance is in units of its square.
     return Frame(
         np.insert(frame.scale, at, INDICATOR_STD),
         np.insert(frame.variance, at, variance / INDICATOR_STD**2),
@@ -225,11 +228,14 @@ def _wider_frame(frame: Frame, at: int, first_indicator: int) -> Frame:
 
 def _wider_state(state: State, at: int, initial_variance: float) -> State:
     """Components that have seen nothing but zeros in the new column, which keeps its share of the creation prior."""
+    # count times covariance holds the creation prior once, and zeros add no scatter: n Sigma_aa = sigma_ini^2. Counts
+    # below one, from weights or forgetting, must not give more variance than a new component has.
     precision = np.maximum(state.counts, 1.0) / initial_variance
     if state.precisions.ndim == 2:
         precisions = np.insert(state.precisions, at, precision, axis=1)
     else:
         precisions = np.insert(np.insert(state.precisions, at, 0.0, axis=1), at, 0.0, axis=2)
         precisions[:, at, at] = precision
+    # Without covariance to other columns the new one multiplies the determinant by its variance.
     means = np.insert(state.means, at, 0.0, axis=1)
     return state._replace(means=means, precisions=precisions, log_dets=state.log_dets - np.log(precision))

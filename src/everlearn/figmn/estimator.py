@@ -312,6 +312,7 @@ class FIGMN(MixtureAnswers):
             known.covariances / squared_scale(frame.scale, diagonal=known.is_diagonal),
             np.full(len(known.weights), float(n_samples)),
         )._replace(n_rows=round(n_samples))
+        # A batch fit has no creation prior: nothing is to be taken off when its components are merged.
         limit = model._settings(frame).max_components
         return model._with_state(merge.reduced(state, limit), frame, holds_prior=False)
 
@@ -388,6 +389,8 @@ class FIGMN(MixtureAnswers):
         D = len(frame.scale)
         auto = max(2, min(MAX_COMPONENTS, MAX_NUMBERS // (D if self.covariance_type == "diag" else D * D)))
         forgetting = 1.0 if self.forgetting is None else float(self.forgetting)
+        # Without forgetting counts never fall, and nothing is pruned unless asked for. With it, components that get no
+        # more rows fade to counts that are worth nothing.
         min_age, min_count = (0.0, FADED) if forgetting < 1.0 else (np.inf, 0.0)
         if self.prune is not None:
             min_age, min_count = check_prune(self.prune)
@@ -410,6 +413,8 @@ class FIGMN(MixtureAnswers):
             weights = np.ones(len(X))
         if self._warmup_ is None:
             return self._learn_scaled(X, weights)
+        # Once the buffer is full, all of its rows are learned at once. Those of earlier calls have been answered with
+        # NaN then; the answer of this call is about its own rows only.
         n, taken = len(X), min(len(X), len(self._warmup_.rows) - self._warmup_.n)
         X, weights = self._fill_warmup(self._warmup_, X, weights, taken)
         log_density = self._learn_scaled(X, weights) if len(X) else np.empty(0)
@@ -446,6 +451,7 @@ class FIGMN(MixtureAnswers):
             self._state_ = spare
             raise device_failure(self.device, error) from error
         if order is not None:
+            # Events name rows by their place in the stream: back to its order before they are recorded.
             back = np.argsort(order)
             rows[: len(order)] = rows[back]
             info = info._replace(log_density=reordered(info.log_density, back), distance=reordered(info.distance, back))
@@ -700,6 +706,7 @@ class FIGMN(MixtureAnswers):
         models = [self, *others]
         check_same_units(models)
         trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
+        # Shares of one on average: equal weights leave the counts as they are. fsum does not depend on the order.
         shares = trust * (len(models) / math.fsum(trust))
         # Sums of floats depend on their order: a canonical one makes merging commutative to the last bit.
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: pair[0]._content())
@@ -804,6 +811,7 @@ def join(template: FIGMN, models: tuple[FIGMN, ...], shares: tuple[float, ...]) 
     if len(models) == 1 and trust[0] == 1.0:
         whole._state_, whole._holds_prior_ = copied(models[0]._state_), models[0]._holds_prior_
     elif whole._state_.n_components:
+        # beta=0 promises a single component, also for several models together.
         most = 1 if whole.beta == 0 else whole._constants_.settings.max_components
         priors = joined_priors(models, trust, frame)
         whole._state_ = trimmed(keep.merged_to(whole._state_, max_cost=0.0, max_components=most, priors=priors))
@@ -819,6 +827,7 @@ def joined_priors(models: tuple[FIGMN, ...], shares: Array, frame: Frame) -> Arr
         priors = keep.creation_priors(model._state_.n_components, constants.settings)
         if priors is None:
             return None
+        # Counts were multiplied by the share, and with them what count times covariance holds of the prior.
         parts.append(share * priors * (constants.frame.scale / frame.scale) ** 2)
     return np.concatenate(parts)
 

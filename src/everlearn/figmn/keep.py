@@ -60,6 +60,7 @@ def regrouped(state: State, groups: Greedy, priors: Array | None = None) -> Stat
     counts, means, covariances, labels = groups
     if priors is not None:
         covariances = prior_counted_once(counts, covariances, priors, labels)
+    # A merged component is as old as its oldest part: younger, it would get another grace period before pruning.
     ages = np.zeros(len(counts))
     np.maximum.at(ages, labels, state.ages[: state.n_components])
     merged = from_components(counts, means, covariances, ages, capacity=len(state.counts))
@@ -69,6 +70,8 @@ def regrouped(state: State, groups: Greedy, priors: Array | None = None) -> Stat
 def widen(state: State, settings: Settings) -> State:
     """Give components that have become thin, by forgetting on columns that do not vary, twice the least variance."""
     is_thin = diagonal.is_thin if is_diagonal(state) else rows.is_thin
+    # Added to the covariance: each column's variance given the others then is at least twice the floor, and the matrix
+    # can only become more definite. Clipping Lambda_aa would promise neither.
     extra = 2.0 * rows.FLOOR * settings.initial_variance
     for j in range(state.n_components):
         if is_thin(state.precisions[j], settings.initial_variance):

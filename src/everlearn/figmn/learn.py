@@ -75,6 +75,8 @@ def learn(
     n = len(X)
     rows = Rows(X, weights, np.empty(n), np.empty(n))
     plan = _NO_PLAN[bool(gaps)]  # numpy.bool_ without the JIT
+    # Blocks and screens rest on the exact update of full matrices: the printed rule may skip updates, which the
+    # recursion of a block has no form for, and diagonals have no D x D work to save.
     skipped, row, sequential = 0, 0, settings.paper or is_diagonal(state)
     while row < n:
         stop, current = _next_stretch(state, settings, row, n)
@@ -144,14 +146,17 @@ def choose_method(plan: Plan, row: int, stop: int, size: tuple[int, int], backen
     """How to learn the rows from `row` on, and up to which: blocks and screens are for complete rows."""
     assert plan.starts is not None
     assert plan.stops is not None
+    # The first complete stretch that ends after `row`; where there is none, the rest goes row by row.
     i = int(np.searchsorted(plan.stops, row, side="right"))
     start = max(plan.blocks_from, int(plan.starts[i]) if i < len(plan.starts) else stop)
     if row < start:
         return Method.ROWS, min(stop, start)
     stop = min(stop, int(plan.stops[i]))
     screening = row >= plan.screen_from
+    # Stop where the back-off ends, so that a screen is tried again there.
     if not backend.batched and not screening:
         stop = min(stop, plan.screen_from)
+    # A batched backend takes all components in one product; a screen would have it take each by itself.
     screening = screening and not backend.batched
     return cost_model.choose(*size, None if screening else 1.0, screening=screening), stop
 
@@ -170,13 +175,16 @@ def learn_screened(state: State, rows: Rows, row: int, stop: int, settings: Sett
     """Learn one row at a time, evaluating only components that may matter: complete rows, exact update."""
     known, length, status = _bounds_of(state, state.precisions), FIRST_ROWS, kernels.DONE
     while row < stop and status == kernels.DONE:
+        # Few rows first: whether the screen pays is known only after it has been used.
         length = min(2 * length, BOUNDED_ROWS)
         K, end = state.n_components, min(stop, row + length)
         changed = np.zeros(len(state.counts), dtype=bool)
         screen = kernels.Screen(bounds.lower_bounds(known, rows.X[row:end], K), changed)
         after, n, status, _, evaluations = kernels.learn_screened_rows(rows, row, end, state, settings, screen)
+        # The bounds were made before these components existed.
         changed[K:] = True
         bounds.renew(known, np.flatnonzero(changed[:n]))
+        # Evaluated pairs over all pairs: what decides whether bounds cost less than they save.
         share = evaluations / (K * max(after - row, 1))
         state, row = state._replace(n_components=n, n_rows=state.n_rows + after - row), after
         if status == kernels.DONE and not cost_model.choose(rows.X.shape[1], n, share).is_screened:
@@ -198,6 +206,8 @@ def learn_blocks(
         part, sent = rows.part(row, end), on_backend.part(row - start, end - start)
         state, progress = learn_block(state, backend, matrices, part, sent, settings, known)
         row += progress.rows
+        # A block that was cut short has paid for products of rows that it did not learn: the next is no longer than
+        # what was learned.
         length = min(2 * length, longest) if row == end else max(progress.rows, FIRST_ROWS)
         if progress.rows == 0:
             status = REFUSED
@@ -228,10 +238,14 @@ def learn_in_covariance_form(state: State, x: Array, weight: float, settings: Se
     digits. The covariance is made positive definite in relative terms before it is inverted.
     """
     mixture = mixture_of(state)
+    # E-step, eq. 2 and 3 in log space: far from every component all densities underflow to zero.
     joint = log_joint(x[None], mixture)[0]
     posterior = np.exp(joint - joint.max())
     posterior *= weight / posterior.sum()
     covariances = mixture.covariances.copy()
+    # M-step, eq. 6 to 9 with the corrected eq. 11. The printed coefficient is negative for w > 0.382; at zero the
+    # covariance only shrinks by 1 - w and stays definite. A filled gap has no spread of its own: its conditional
+    # covariance is added, as in EM.
     for j in np.flatnonzero(posterior > 0):
         w = float(kernels.gain(state.counts[j], posterior[j], settings.forgetting))
         c = max(float(kernels.spread_coefficient(w, settings.paper)), 0.0)
@@ -250,6 +264,8 @@ def _deviation(x: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     missing = np.isnan(x)
     if missing.any():
         given, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
+        # E[x_m - mu_m
+        # x_o] = Sigma_mo Sigma_oo^-1 e_o.
         rule = regression(covariance, given, gaps)
         e[gaps] = rule.gain @ e[given]
         extra[np.ix_(gaps, gaps)] = rule.covariance

@@ -18,12 +18,15 @@ Array = NDArray[np.float64]
 
 def pooled_frame(frames: Sequence[Frame], n_rows: Array) -> Frame:
     """Frame of all rows together, from the frames of parts of them."""
+    # Equal frames are kept bit by bit: no change of coordinates, no rounding.
     if all(np.array_equal(a, b) for frame in frames[1:] for a, b in zip(frames[0], frame, strict=True)):
         return frames[0]
     share = np.asarray(n_rows, dtype=np.float64) / np.sum(n_rows)
+    # In the largest unit all ratios of scales are at most one, so that nothing overflows.
     scale = np.max([frame.scale for frame in frames], axis=0)
     centres = np.array([frame.centre * (frame.scale / scale) for frame in frames])
     variances = np.array([frame.variance * (frame.scale / scale) ** 2 for frame in frames])
+    # Law of total variance: within the parts, and between their centres.
     centre = share @ centres
     variance = share @ (variances + (centres - centre) ** 2)
     return frame_of_spread(np.sqrt(variance) * scale, centre * scale)
@@ -57,6 +60,7 @@ def reduced(state: State, n_components: int, priors: Array | None = None) -> Sta
         return state
     f = mixture_of(state)
     best = reduction.reduce(f, n_components)
+    # The reduction works with shares of one; the state needs counts, which say how much the next row changes.
     counts = np.zeros(n_components)
     np.add.at(counts, best.labels, state.counts[: state.n_components])
     return regrouped(state, Greedy(counts, best.mixture.means, best.mixture.covariances, best.labels), priors)

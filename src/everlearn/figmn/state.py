@@ -85,6 +85,8 @@ def novelty_thresholds(beta: float, n_features: int) -> Array:
     degrees = np.arange(n_features + 1, dtype=np.float64)
     if beta == 0.0:
         return np.full(n_features + 1, np.inf)
+    # Zero degrees of freedom have no quantile; the first entry is never compared, since rows without an observed column
+    # are passed over.
     thresholds: Array = chdtri(np.maximum(degrees, 1.0), beta)
     return thresholds
 
@@ -141,6 +143,7 @@ def inverted(matrices: Array, *, diagonal: bool = False) -> tuple[Array, Array]:
     """Inverses of positive definite matrices (or diagonals), and the log-determinants of the matrices."""
     if diagonal:
         return 1.0 / matrices, np.log(matrices).sum(axis=-1)
+    # U U' is the inverse: symmetric and positive semi-definite by construction, which a general inverse is not.
     U, log_dets = whiten(matrices)
     return U @ np.swapaxes(U, -1, -2), np.array(log_dets)
 
