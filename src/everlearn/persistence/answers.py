@@ -33,7 +33,10 @@ def check_answers(answers: Any) -> Answers:
     """Refuse answers from a file that do not fit together."""
     sizes = check_state(answers, Answers)
     require(answers.names is None or len(answers.names) == sizes["D"], "its answers have other columns than names")
+    # Indices from a file reach fancy indexing: a negative one would count from the end without a word, a large one
+    # would raise an IndexError in the middle of a question.
     require(sizes["S"] >= 1 and ((answers.shown >= 0) & (answers.shown < sizes["K"])).all(), "it shows no component")
+    # Questions divide by this sum.
     require(answers.weights[answers.shown].sum() > 0.0, "the components that it shows have no weight")
     diagonal = answers.covariances if answers.covariances.ndim == 2 else answers.covariances.diagonal(0, 1, 2)
     require((diagonal > 0.0).all(), "its answers have variances that are not positive")

@@ -52,9 +52,11 @@ LARGEST_KEY = 1 << 53
 LARGEST_NUMBER = 1 << 62
 """Whole numbers of a model, other than the state of a random generator: compiled code takes 64 bits."""
 
+# Decoding recurses: the bound ends a file of a million brackets before the stack of the interpreter ends.
 _DEPTH = 32
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+# NumPy keeps texts as UTF-32.
 _CHARACTER_BYTES = 4
 
 
@@ -96,10 +98,14 @@ class Encoder:
         """Turn `value`, which is found at the place `where` of the model, into JSON values."""
         if depth > _DEPTH:
             raise InputError(f"{where} is nested more than {_DEPTH} deep and cannot be saved.")
+        # `type(...) is`, here and below, because bool is an int, np.float64 a float and a NamedTuple a tuple:
+        # isinstance would write them as what they derive from, and another type would come back.
         if type(value) is int and abs(value) > LARGEST_NUMBER:
             raise InputError(f"{where} is a whole number of more than 62 bits and cannot be saved.")
         if value is None or type(value) in (bool, int, str):
             return value
+        # NumPy's own text, as an item of an array of names is; it comes back as a plain one, which is equal and hashes
+        # alike.
         if isinstance(value, np.str_):
             return str(value)
         if type(value) is float:
@@ -126,6 +132,8 @@ class Encoder:
             if used is None or not self._room.take(whole.nbytes, used.nbytes):
                 return self._stored(whole, where)
             return self._stored(used, where) | {"length": len(whole)}
+        # Texts of fixed width, objects (names of columns), and NumPy 2's texts of any width. Dates and structures are
+        # no state of any model.
         if value.dtype.kind not in "UOT":
             raise InputError(f"{where} is an array of {value.dtype}, which a model file cannot hold.")
         items = [self.encode(item, where, depth + 1) for item in value.ravel().tolist()]
@@ -142,6 +150,7 @@ class Encoder:
             shape = {} if array.ndim == 1 else {"shape": list(array.shape)}
             kind = {} if array.dtype == np.float64 else {"type": _DTYPE_NAMES[array.dtype]}
             return {"kind": "few", "items": array.ravel().tolist()} | kind | shape
+        # The number alone names the tensor in the tree; the place behind it is for people who list the tensors.
         number = len(self.arrays)
         self.arrays[f"{number}:{where}"] = array
         return {"kind": "array", "tensor": number}
@@ -167,6 +176,7 @@ class Encoder:
         }
 
     def _generator(self, value: np.random.Generator, where: str, depth: int) -> Any:
+        # Two numbers of 128 bits: the only ones that go past the limit on whole numbers, and so not by way of `encode`.
         state: Any = value.bit_generator.state
         return {
             "kind": "generator",
@@ -203,6 +213,7 @@ def _used(array: NDArray[Any]) -> NDArray[Any] | None:
     """The array without the zeros at the end of its first axis, if there are any; -0.0 is not zero, bit for bit."""
     if not array.ndim or not array.size:
         return None
+    # Compared as bytes and not as numbers, because -0.0 == 0.0 and a model must come back bit for bit.
     filled = np.flatnonzero(array.reshape(len(array), -1).view(np.uint8).any(axis=1))
     n = int(filled[-1]) + 1 if len(filled) else 0
     return array[:n] if n < len(array) else None
@@ -227,6 +238,7 @@ def _is_key(key: Any) -> bool:
 
 def _check_loadable(model: SaveableModel) -> None:
     """Refuse now what would be refused when the file is read, when it would be too late."""
+    # On a shallow copy: whatever the checks set, the model that is being saved does not change.
     shadow = object.__new__(type(model))
     shadow.__dict__.update(vars(model))
     try:
@@ -276,7 +288,11 @@ class Decoder:
 
     def _array(self, node: dict[str, Any], depth: int) -> NDArray[Any]:
         name = self._tensor_name(node)
+        # Taken out: two nodes with one tensor would give a model two views of the same memory, of which one changes the
+        # other as it learns. What is left at the end was named by nobody, and the file is refused.
         array = self.arrays.pop(name)
+        # A shape such as (10**12, 0) has no bytes, yet whatever is built with its length would take memory out of
+        # proportion.
         if max(array.shape, default=0) > self._n_bytes:
             raise ModelFileError(f"the tensor {name[:80]!r} has an axis that is longer than the file.")
         return self._with_length(array, node)
@@ -300,6 +316,7 @@ class Decoder:
         shape = _field(node, "shape", list) if "shape" in node else [len(items)]
         if not all(type(n) is int and 0 <= n <= self._n_bytes for n in shape) or math.prod(shape) != len(items):
             raise ModelFileError("the file's array of few numbers has another shape.")
+        # A number that does not fit the type, such as 300 in U8, raises here and refuses the file.
         array = np.empty(shape, dtype=dtype)
         array.flat[:] = items
         return self._with_length(array, node)
@@ -309,6 +326,8 @@ class Decoder:
         if "length" not in node:
             return array
         length = _field(node, "length", int)
+        # Rows of no bytes would make any length free of charge; they are refused with the lengths that take too much
+        # room.
         row = math.prod(array.shape[1:]) * array.itemsize
         if not array.ndim or length <= len(array) or not self._room.take(length * row, array.nbytes) or not row:
             raise ModelFileError(f"an array cannot have the length {length} in a file of this size.")
@@ -344,6 +363,7 @@ class Decoder:
 
     def _dict(self, node: dict[str, Any], depth: int) -> dict[Any, Any]:
         pairs = _field(node, "items", list)
+        # Before the dict is built: keys such as i * (2^61 - 1) share a hash, and inserting them takes quadratic time.
         for key, _ in pairs:
             if not _is_key(key):
                 raise ModelFileError(f"the file has a dict with the key {str(key)[:40]!r}: keys are texts or numbers.")
@@ -372,12 +392,14 @@ class Decoder:
     def _estimator(self, node: dict[str, Any], depth: int) -> SaveableModel:
         cls: Any = class_named(_field(node, "class", str), is_estimator)
         params = {name: self.decode(item, depth) for name, item in _field(node, "params", dict).items()}
+        # The constructor would answer with a TypeError of its own, which says nothing about the file.
         unknown = params.keys() - set(cls._get_param_names())
         if unknown:
             raise ModelFileError(
                 f"the file gives {cls.__name__} the unknown parameters {', '.join(sorted(unknown))[:200]}."
             )
         model: SaveableModel = cls(**params)
+        # Into __dict__ and not by setattr: a file must not run a property's setter.
         for name, item in _field(node, "fitted", dict).items():
             _check_attribute(model, name)
             model.__dict__[name] = self.decode(item, depth)

@@ -127,6 +127,7 @@ def checksum(found: dict[str, Any]) -> str:
 def checked(content: dict[str, Any]) -> dict[str, Any]:
     """What a file says about its model; one that says something else than a file can is refused."""
     found = content.get("about", {})
+    # A checksum of its own: the digest of the model leaves this part out, so that equal models have equal digests.
     if type(found) is not dict or (found and content.get("about_digest") != checksum(found)):
         raise ModelFileError("it is damaged: what it says about its model is not what was saved. Copy it again.")
     for name in ("tags", "units"):
@@ -134,6 +135,7 @@ def checked(content: dict[str, Any]) -> dict[str, Any]:
             check_texts(found.get(name, {}), name)
         except InputError as error:
             raise ModelFileError(str(error)) from error
+    # The list goes with every merge: without a bound a file could make all later ones grow.
     parents = found.get("parents", [])
     if type(parents) is not list or len(parents) > MOST_PARENTS or not all(map(_is_parent, parents)):
         raise ModelFileError("the list of merged models is not one.")
@@ -225,6 +227,7 @@ def _plain(value: Any) -> Any:
 def contributions(model: Any) -> tuple[Parent, ...]:
     """The files that a model brings into a merge: its own, or those that were merged into it."""
     origin = origin_of(model)
+    # One level only: a merger that was read from a file is named by that file, which has the list of its own parents.
     return origin.parents if origin.source is None else (origin.source,)
 
 

@@ -32,8 +32,11 @@ from everlearn.version import __version__
 FORMAT_VERSION = 2
 _KEY = "everlearn"
 _NAMES = {dtype: dtype.name for dtype in DTYPES.values()}
+# The limit of the safetensors library itself.
 _HEADER_LIMIT = 100_000_000
 _MOST_VALUES = 1_000_000
+# Whatever contents may raise on the way to a model. Left out are OSError, which is about the disk, and
+# KeyboardInterrupt.
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive, such as torch.save, np.savez or a spreadsheet writes"),
@@ -151,9 +154,12 @@ def load_answers(path: str | os.PathLike[str]) -> Answers | None:
 def _contents(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file that begins as a model file does."""
     with _blamed(os.fspath(path)):
+        # Opening a FIFO would wait for ever, and reading /dev/zero would never end.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ModelFileError("this is not a regular file.")
         with open(path, "rb") as file:
+            # Before the file is read: a foreign file may be larger than memory. The size is that of the file that is
+            # open, not of what may have taken its name since.
             _check_start(file.read(16), os.fstat(file.fileno()).st_size)
             file.seek(0)
             return file.read()
@@ -200,7 +206,10 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
             size, start = os.fstat(file.fileno()).st_size, file.read(16)
             _check_start(start, size)
             file.seek(0)
+            # The header alone: of a fleet of thousands of files the tensors stay on the disk. Their digest is therefore
+            # not checked.
             content = _header(file.read(8 + int.from_bytes(start[:8], "little")))
+        # By the table of tags, without importing the class, which would bring scikit-learn and the kernels.
         tag = content["model"]["class"]
         kind = TAGS[tag].partition(":")[2] if tag in TAGS else str(tag)
         return metadata.summary(content, size, kind)
@@ -249,11 +258,14 @@ def _file_of(
             about[name] = about.get(name, {}) | metadata.check_texts(more, name)
     if about:
         content |= {"about": about, "about_digest": metadata.checksum(about)}
+    # One encoder for both trees: their tensors share one table, and the memory allowed to abbreviated arrays is counted
+    # together, in the order in which the reader meets them: first the model, then its answers.
     content["model"] = encoder.encode(model, "")
     if answers and model._is_started() and (found := model._answers()) is not None:
         content["answers"] = encoder.encode(found, "answers")
     content["digest"] = digest(content, encoder.arrays)
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    # The limit of the reader, applied where the model still exists and can be saved in another way.
     if _n_values(text) > _MOST_VALUES:
         raise InputError(
             f"The model has {_n_values(text):,} parts that are no arrays of numbers; a file takes {_MOST_VALUES:,}."
@@ -281,6 +293,7 @@ def _loads(data: bytes, name: str, source: str | None) -> Any:
         about = metadata.checked(content)
         decoder = Decoder(arrays, len(data))
         model = decoder.decode(content["model"])
+        # Checked although they are not used here: a file that loads must not fail later, when somebody only asks.
         if "answers" in content:
             check_answers(decoder.decode(content["answers"]))
         if not isinstance(model, SaveableModel):
@@ -288,6 +301,7 @@ def _loads(data: bytes, name: str, source: str | None) -> Any:
         if arrays:
             raise ModelFileError(f"it holds tensors that its model does not name: {', '.join(arrays)[:200]}.")
         parent = None
+        # The parent of a later merge, by the file's own digest: the model is not serialised again to name it.
         if source is not None and "rows" in about:
             parent = metadata.Parent(source, content["digest"][: metadata.DIGEST_DIGITS], about["rows"])
         metadata.restore(model, about, parent)
@@ -313,6 +327,8 @@ def _check_start(start: bytes, size: int) -> None:
     for magic, what in _FOREIGN:
         if start.startswith(magic):
             raise ModelFileError(f"this is {what}, not a model file of everlearn.")
+    # A safetensors file may begin with the same byte, the lowest of its header's length; then a brace stands at offset
+    # 8.
     if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start[8:9] != b"{":
         raise ModelFileError(
             "this is a pickle, which could run any program and is never opened. Load it where it was made, "
@@ -343,7 +359,10 @@ def _array(key: str, entry: dict[str, Any]) -> np.ndarray:
     dtype = DTYPES.get(entry["dtype"])
     if dtype is None:
         raise ModelFileError(f"the tensor {key[:80]!r} is of type {entry['dtype']}, which models do not use.")
+    # A copy, which the model may write to as it learns, whatever kind of buffer safetensors gives.
     array = np.frombuffer(entry["data"], dtype=dtype).reshape(entry["shape"]).copy()
+    # NumPy trusts the byte of a bool: compiled code that adds or compares truth values would take 255 for more than
+    # one.
     if dtype.kind == "b" and (array.view(np.uint8) > 1).any():
         raise ModelFileError(f"the tensor {key[:80]!r} has truth values that are neither true nor false.")
     return array
