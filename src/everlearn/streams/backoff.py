@@ -36,7 +36,9 @@ class Backoff:
 
     def wait(self, error: Exception) -> None:
         """Wait a while; raises the error once the limit is reached, or on `stop`."""
+        # The monotonic clock: a wait neither ends early nor lasts for ever because the date of the machine was set.
         left = float("inf") if self._end is None else self._end - time.monotonic()
+        # Waiting on the event and not in time.sleep, so that Ctrl-C ends a wait of 15 s at once.
         if left <= 0 or self._stop.wait(min(self._wait, left)):
             raise error
         self._wait = min(2 * self._wait, _LONGEST_WAIT)
@@ -53,6 +55,7 @@ def retry(
         except OSError as error:
             if not isinstance(error, SourceLostError) and error.errno not in TRANSIENT:
                 raise
+            # Said once, not at every attempt; the limit counts from the first failure.
             if backoff is None:
                 backoff = Backoff(limit, stop)
                 say(error)

@@ -35,6 +35,8 @@ def split(keys: NDArray[Any], X: Array) -> Iterator[tuple[str, NDArray[np.intp]]
     """Groups in the order of their first row, and the numbers of their rows in the order of the stream."""
     names, first, codes = np.unique(keys.astype(str) if keys.dtype == object else keys, return_index=True,
                                     return_inverse=True)  # fmt: skip
+    # One stable sort gives the rows of all groups in the order of the stream; a mask for each group would read all
+    # codes once a group.
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     for g in np.argsort(first, kind="stable"):
@@ -89,6 +91,8 @@ class GroupSession:
                 self.n_bad += len(rows)
                 continue
             model, _ = self._of(name)
+            # The model sees bare arrays and does not check names row by row: they are given to it once, with its first
+            # row.
             started = model._is_started()
             model.partial_fit(np.ascontiguousarray(X[rows]))
             if not started and model._is_started():
@@ -100,12 +104,15 @@ class GroupSession:
 
     def commit(self, *, position: dict[str, Any] | None = None) -> None:
         """Write the models that have changed, and the position, in one transaction; idle models leave the memory."""
+        # Models that were only read are not written: their versions stay, and the step costs what has changed.
         changed = {name: self._models[name] for name in self._changed}
         place = None if position is None else {**position, "by": self.by}
         versions = self.store.commit_many(changed, rows=self._changed, position=place)
         for name, version in versions.items():
             self._models[name] = (self._models[name][0], version)
         self._changed = {}
+        # Only behind the commit, and from the one that was used longest ago: a model that leaves the memory is on the
+        # disk.
         while len(self._models) > self.most:
             self._models.popitem(last=False)
         self.position = position if position is not None else self.position
@@ -132,6 +139,7 @@ class GroupSession:
         return found
 
     def _same_columns(self, name: str, model: Any) -> Any:
+        # A model that has not begun has no names yet: it takes those of the run.
         known = list(getattr(model, "feature_names_in_", self.columns))
         if type(model) is not type(self.model) or known != self.columns:
             raise InputError(

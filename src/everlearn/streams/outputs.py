@@ -61,6 +61,7 @@ class Outputs:
         resumable: bool = False,
         positions: Mapping[str, Any] | None = None,
     ) -> None:
+        # Refused before any file is opened, and not by an AttributeError at the first row with a gap.
         if "imputations" in addresses and not isinstance(model, ImputingModel):
             raise InputError(f"A {type(model).__name__} cannot fill gaps. Leave --imputations out.")
         if "novelties" in addresses and not isinstance(model, CalibratedModel | PrequentialModel):
@@ -80,6 +81,8 @@ class Outputs:
             if self._time_format is not None:
                 moments = np.full(len(batch.X), np.nan) if batch.times is None else batch.times
                 show = self._time_format.show
+                # An event may belong to a row of an earlier batch (the rows of a warm-up are learned at its end), whose
+                # time is gone.
                 known = range(result.first_row, result.first_row + len(moments))
                 found = [
                     (row, show(float(moments[row - result.first_row])) if row in known else "", *values)
@@ -90,6 +93,8 @@ class Outputs:
 
     def flush(self) -> dict[str, Any]:
         """Make everything durable; returns the positions by kind."""
+        # If one writer fails, those before it have flushed and have nothing left for the retry. After a crash a file is
+        # cut back to its committed position; a broker gets the records twice.
         positions = {kind: writer.flush() for kind, writer in self._writers.items()}
         self.n_waiting = 0
         return positions

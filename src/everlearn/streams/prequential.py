@@ -40,6 +40,7 @@ class PrequentialResult(NamedTuple):
         marks = np.zeros(len(self.log_density), dtype=bool)
         found = [event.row for event in self.events if event.kind in ("novelty", "anomaly")]
         rows = np.array(found, dtype=np.int64)
+        # Events of the warm-up may lie before this batch: as negative indices they would mark rows at its end.
         marks[rows[rows >= self.first_row] - self.first_row] = True
         return marks
 
@@ -82,11 +83,14 @@ class PrequentialMonitor:
         first_row = int(self.model.n_samples_seen_) if self.model._is_started() else 0
         log_density = np.full(len(X), np.nan)
         events: list[Event] = []
+        # Such a model scores each row within its own step of learning. The others are scored block by block, by the
+        # model before the block.
         if isinstance(self.model, PrequentialModel):
             for part in _parts(0, len(X), WATCHED_ROWS):
                 log_density[part] = self.model.prequential(X[part])
                 events += self._new_events()
         else:
+            # Taken before the first row of the batch is learned: what is new afterwards is what this batch has changed.
             noticed = _changes_of(self.model)
             for part in _parts(self.n_rows, len(X), SCORED_ROWS):
                 target = None if y is None else y[part]
@@ -140,6 +144,8 @@ class PrequentialMonitor:
     def replace_model(self, model: Any) -> None:
         """Go on with another model, such as the merger of this one with a second."""
         self.model = model
+        # A merger counts the rows of both models: the events that it brings lie before that number and are not given
+        # out again.
         self._first_unreported = int(model.n_samples_seen_) if model._is_started() else 0
 
     # -- events -----------------------------------------------------------------------------------
@@ -167,6 +173,7 @@ class PrequentialMonitor:
         if noticed is not None:
             rows = sorted((_changes_of(self.model) or set()) - noticed)
         else:
+            # Rows of the warm-up have no score; a NaN would stay in the running mean of the test for ever.
             scored = np.flatnonzero(~np.isnan(log_density))
             self._detector, fired = page_hinkley.detect(page_hinkley.PageHinkley(), self._detector, log_density[scored])
             rows = (first_row + scored[fired]).tolist()
@@ -196,6 +203,7 @@ def _log_probability(model: Any, X: Array, y: Any) -> Array:
     """Log-probability of the labels; NaN for a label that the model has not seen."""
     column = {label: k for k, label in enumerate(model.classes_.tolist())}
     found = np.array([column.get(label, -1) for label in np.asarray(y).tolist()])
+    # An unknown label takes the last column, index -1, for the moment; the line below puts NaN in its place.
     log_probability = model.predict_log_proba(X)[np.arange(len(X)), found]
     return np.where(found < 0, np.nan, log_probability)
 

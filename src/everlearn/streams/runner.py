@@ -22,6 +22,8 @@ from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.source import Prefetcher, Source
 
 COMMIT_SECONDS = 1.0
+# This share keeps the cost of commits bounded for a large model without a setting: one that takes 2 s to write is
+# written every 20 s.
 _COMMIT_SHARE = 0.1  # of the time at most goes into commits
 _MOST_WAITING = 100_000  # records that wait to be written
 
@@ -92,10 +94,12 @@ class Runner:
         self._skip = int(before.get("skip", 0))  # rows of the next batch that were learned before a limit of rows
         self._dirty = False
         self._lost: Backoff | None = None
+        # Seconds of the latest commit, and how long it took.
         self._committed, self._cost = time.monotonic(), 0.0
 
     def run(self) -> None:
         """Learn until the source ends, `n_rows` are learned, or `stop` is set; then commit."""
+        # Closing ends the thread that reads, also when learning raises.
         with contextlib.closing(self._batches()) as batches:
             for batch in batches:
                 if batch is None:
@@ -133,6 +137,8 @@ class Runner:
     def _batches(self) -> Generator[Batch | None, None, None]:
         """Batches from where the run stands, read again from there after the source was lost; None while it waits."""
         while self.n_learned != self.n_rows:
+            # A new thread, from where learning stands and not from where reading stood: batches that were read ahead
+            # and not learned are read again.
             prefetcher = Prefetcher(self.source, self._position)
             try:
                 yield from prefetcher
@@ -155,11 +161,13 @@ class Runner:
         if batch.grown:
             grow: Any = self.session
             grow.grow(batch.grown)  # only sources that were opened to grow have such batches
+        # Learned whole before the restart. A live stream may come in smaller batches than it did then.
         if self._skip >= len(batch.X) > 0:
             self._position, self._skip = batch.position or self._position, self._skip - len(batch.X)
             return
         left = len(batch.X) if self.n_rows is None else self.n_rows - self.n_learned
         end = min(len(batch.X), self._skip + left)
+        # Bad rows belong to the whole batch. One that is not learned to its end is read again, and refused then.
         if end == len(batch.X):
             self._refuse_bad_rows(batch)
         learned = self._learn_pieces(batch, self._skip, end)
@@ -168,6 +176,9 @@ class Runner:
             self.session.leave_out(batch.bad)
             self._position, self._skip = batch.position or self._position, 0
         else:
+            # The position stays before the batch, and this many of its rows are passed over when it is read again: a
+            # position within a batch would cut the rest of the stream into other batches, and the model would not be
+            # the same bit for bit.
             self._skip = learned
         self._dirty = True
 
@@ -200,11 +211,15 @@ class Runner:
         due = max(self.commit_seconds, self._cost / _COMMIT_SHARE)
         full = self.outputs is not None and self.outputs.n_waiting > _MOST_WAITING
         full = full or getattr(self.session, "is_full", False)  # groups keep so many models in memory
+        # An idle stream is committed at once, as nothing else is to be done; so is a source that cannot be read again,
+        # whose rows exist nowhere else.
         if idle or full or not self.source.replayable or time.monotonic() - self._committed >= due:
             self.commit()
 
     def _wait_for_source(self, error: SourceLostError) -> bool:
         """Wait a while; returns whether to try again, or raises when patience is at its end."""
+        # Once for each loss: `_learn_batch` resets it when rows come again. The commit comes before the wait, which may
+        # be hours.
         if self._lost is None:
             self._lost = Backoff(self.patience, self.stop)
             self.say(f"{error} Waiting for it to come back; everything up to here is safe.")

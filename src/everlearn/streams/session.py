@@ -84,12 +84,15 @@ class Session:
         self.last_time: float | None = None
         self.model = model
         if entry is not None and isinstance(self.store, Store):
+            # The model of the store goes on, not the one given: that one only says what kind and settings are expected.
             found = self.store.load(name)
             self.model = found if model is None else self._same_kind(found, model)
         self._check_columns()
         self.monitor = PrequentialMonitor(self.model)
         self._gaps = TimeGapDetector()
         self.position = self.store.position(name)
+        # Counts and detectors come from the same commit as the model, so that a run that was killed reports each event
+        # once.
         if memory := self.store.memory(name):
             self._restore(memory)
         self._components, self._components_cost, self._components_asked = NAN, 0.0, -math.inf
@@ -111,6 +114,7 @@ class Session:
         """
         started = self.model._is_started()
         result = self.monitor.score_then_learn(X, y)
+        # After the rows were taken: a refused first batch leaves the model unfitted, without names.
         if not started and self.columns is not None and not hasattr(self.model, "feature_names_in_"):
             self.model.feature_names_in_ = np.array(self.columns, dtype=object)
         if times is not None and len(known := times[~np.isnan(times)]):
@@ -127,6 +131,7 @@ class Session:
 
     def leave_out(self, bad_rows: Any) -> None:
         """Take note of rows that cannot be learned."""
+        # A file of nothing but bad rows must not fill memory and the state file: the rest is counted by reason.
         room = max(0, BAD_ROWS_KEPT - len(self._bad_rows))
         self._bad_rows += bad_rows[:room]
         for row in bad_rows[room:]:
@@ -146,6 +151,7 @@ class Session:
         taken : int, optional
             Batches of the inbox up to this id were learned.
         """
+        # If this raises, nothing below has run: the events are still here and go with the next attempt.
         self.version = self.store.commit(
             self.name, self.model, self.version,
             position=position, events=self._events, intervals=self._intervals, bad_rows=self._bad_rows,
@@ -157,6 +163,7 @@ class Session:
     def n_components(self, *, fresh: bool = False) -> float:
         """Number of components, where the model has them; unless `fresh`, without a search, or ten seconds old."""
         started = time.perf_counter()
+        # The wait is the cost of the latest count divided by its share of the time.
         pause = min(self._components_cost / _COMPONENTS_SHARE, _COMPONENTS_SECONDS)
         if fresh or started - self._components_asked > pause:
             self._components = _components_of(self.model, fresh=fresh)
@@ -195,9 +202,12 @@ class Session:
         n, first = len(result.log_density), result.first_row
         if not n:
             return
+        # Seconds a row, from the end of the batch before: reading and waiting are in it, as the curve shows the rate of
+        # a stream.
         seconds = max(time.monotonic() - self._since, 1e-9) / n
         state = (self.n_components(), forgetting_of(self.model), memory_of(self.model))
         novel = result.novel
+        # A change found at the end of a warm-up has an earlier row; it counts in the first interval of the batch.
         changes = np.array([row - first for row in result.changes], dtype=np.int64).clip(0, n - 1)
         ends = [*range(GRAIN_ROWS - first % GRAIN_ROWS, n, GRAIN_ROWS), n]
         fresh = []
@@ -237,6 +247,7 @@ class Session:
             kinds = f"{type(found).__name__}, not {type(asked).__name__}"
             raise InputError(f"{place} is of the kind {kinds}. Choose another name or file.")
         for parameter, value in asked.get_params(deep=False).items():
+            # By repr, because parameters may be models, arrays or NaN, which == does not compare to a truth value.
             if repr(value) != repr(getattr(found, parameter)):
                 raise InputError(
                     f"{place} was made with {parameter}={getattr(found, parameter)!r}, not {value!r}. Give the same "

@@ -39,6 +39,7 @@ class TimeGapDetector:
             self._last = time
             if math.isnan(step) or step <= 0:
                 continue  # the first row, rows of one moment, or a clock that was set back
+            # A gap is not added to the steps: the median stays that of the usual pace after a night without rows.
             if len(self._steps) >= MIN_STEPS and step > GAP_FACTOR * statistics.median(self._steps):
                 found.append(TimeGap(i, step))
             else:

@@ -123,12 +123,15 @@ class LineWriter(Writer):
         self._end = int((position or {}).get("bytes", 0))
         self._file: Any = None
         if where != "-":
+            # Without a buffer: what was written and what is safe are one place, `_end`, which a failed flush leaves as
+            # it was.
             self._file = open(where, "r+b" if self._end else "wb", buffering=0)  # noqa: SIM115
             self._check_length(where)
         if not self._end and (head := self.head()):
             self._waiting.append(head)
 
     def _check_length(self, where: str) -> None:
+        # Truncating to a larger size would fill the lost records with zero bytes.
         if self._file.seek(0, os.SEEK_END) < self._end:
             self._file.close()
             raise InputError(f"{where} is shorter than it was. Restore it, or choose another file to go on with.")
@@ -148,9 +151,11 @@ class LineWriter(Writer):
             self._file.truncate(self._end)
             self._file.seek(self._end)
             view = memoryview(data)
+            # A raw write may take only a part, as on a disk that is nearly full.
             while view:
                 view = view[self._file.write(view) :]
             os.fsync(self._file.fileno())
+        # Only now, behind the fsync: until here the flush can be repeated whole.
         self._waiting, self._end = [], self._end + len(data)
         return {"bytes": self._end}
 
@@ -211,12 +216,14 @@ class ParquetTableWriter(Writer):
         if self._parts and self._waiting:
             draft = self._where / ".part.tmp"
             self._parquet.write_table(self._table(), draft)
+            # The rename must not become durable before the contents.
             with open(draft, "rb") as file:
                 os.fsync(file.fileno())
             # A part is there whole or not at all.
             os.replace(draft, self._part(self._n_parts))
             self._n_parts += 1
             self._waiting = []
+        # One file is one row group for each write; small ones make it large and slow to read.
         elif len(self._waiting) > _GROUP_ROWS:
             self._write_group()
         return {"parts": self._n_parts}
@@ -227,6 +234,8 @@ class ParquetTableWriter(Writer):
             raise InputError(f"{self._where} is a file, but has to be a folder of parts. Choose another name.")
         self._where.mkdir(exist_ok=True)
         for part in self._where.glob("part-*.parquet"):
+            # Written by a step that was never committed: its rows are learned again, and their records come again.
+            # Eight digits make the order of the names that of the numbers.
             if part >= self._part(self._n_parts):
                 part.unlink()
 
@@ -247,6 +256,8 @@ class ParquetTableWriter(Writer):
         table = self._table()
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._where, table.schema)
+        # Types are inferred anew from each group: one of whole numbers after one of floats would be refused without the
+        # cast.
         self._writer.write_table(table.cast(self._writer.schema))
         self._waiting = []
 
@@ -288,6 +299,8 @@ class RedisWriter(MessageWriter):
         self._client = redis.connected(where)
 
     def _send(self, records: list[dict[str, Value]]) -> None:
+        # One round trip for all records. No transaction: they are sent at least once anyway, and a retry sends all of
+        # them.
         with redis.explained(str(self._where)), self._client.pipeline(transaction=False) as pipeline:
             for record in records:
                 pipeline.xadd(self._where.name, {name: str(v) for name, v in record.items() if v is not None})
@@ -311,6 +324,7 @@ class KafkaWriter(MessageWriter):
         for record in records:
             try:
                 self._produce(record)
+            # The queue of the client is full: wait until the broker has what is in it, and go on.
             except BufferError:
                 self._wait()
                 self._produce(record)
@@ -342,10 +356,13 @@ class MqttWriter(MessageWriter):
         mqtt.connect(self._client, where)
 
     def _send(self, records: list[dict[str, Value]]) -> None:
+        # The client does not reconnect by itself (see `mqtt.client_of`): the runner waits, repeats the flush, and it is
+        # done here.
         if not self._client.is_connected():
             self._client.loop_stop()
             mqtt.connect(self._client, self._where)
         try:
+            # All are published before the first is waited for: one round trip for all of them, not one each.
             sent = [self._client.publish(self._where.name, json.dumps(record), qos=1) for record in records]
             for message in sent:
                 message.wait_for_publish(timeout=_SEND_SECONDS)

@@ -49,6 +49,8 @@ class TableFile:
         self._row_groups, self._slice_rows = row_groups, slice_rows or SLICE_ROWS
         self._row = 0
         with self._explained():
+            # Columns are judged by the first rows, as those of CSV and JSON are, and not by the types of the file
+            # alone: a column of whole numbers may count the rows.
             head = next(self._tables(0), None)
             if head is None or head.num_rows == 0:
                 raise NoRowsError(f"{path} has no rows.")
@@ -88,10 +90,13 @@ class TableFile:
         with self._explained():
             for table in self._tables(row):
                 waiting.append(table)
+                # Batches are cut at multiples of the slice, whatever the row groups: the same rows come in the same
+                # batches when a file was written with other groups, and small groups do not make small batches.
                 while sum(part.num_rows for part in waiting) >= self._slice_rows:
                     whole = self._arrow.concat_tables(waiting)
                     yield self._batch(whole.slice(0, self._slice_rows), row)
                     row += self._slice_rows
+                    # A slice is a view: nothing is copied here.
                     self._row, waiting = row, [whole.slice(self._slice_rows)]
             whole = self._arrow.concat_tables(waiting) if waiting else None
             if whole is not None and whole.num_rows:
@@ -188,11 +193,14 @@ class TableFile:
 
     def _parquet(self, start: int) -> Iterator[Any]:
         file = require("pyarrow.parquet", "streams").ParquetFile(self.path)
+        # Only the columns that are needed are read from the disk; parts of nested ones by the column at the top. While
+        # the columns are being chosen, there is no `columns` yet, and all are read.
         top = {name.split(".")[0] for name in self.columns.read} if hasattr(self, "columns") else None
         with contextlib.closing(file):
             groups = range(file.metadata.num_row_groups) if self._row_groups is None else self._row_groups
             for group in groups:
                 n = file.metadata.row_group(group).num_rows
+                # A row group before the start is passed over without decoding it.
                 if start >= n:
                     start -= n
                     continue

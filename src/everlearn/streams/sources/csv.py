@@ -30,6 +30,7 @@ from everlearn.streams.sources.schema import (
 
 DELIMITERS = (",", ";", "\t", "|")
 NO_TEXT = (b"PK\x03\x04", b"PAR1", b"ARROW1", b"%PDF", b"\x1f\x8b")
+# A quote that never closes would otherwise take the rest of the file as one cell.
 LONGEST_RECORD = 100  # lines of one record whose cells have line breaks
 _ABSENT = -1  # place of a column that the file does not have
 _BOM = b"\xef\xbb\xbf"
@@ -87,6 +88,7 @@ class CsvFormat:
         if not first.strip():
             raise InputError(f"{self.place} is empty: it has no header and no rows.")
         text = first.decode(errors="replace")
+        # A few characters that are no UTF-8 pass, as in a header in Latin-1 above plain numbers.
         if "\0" in text or text.count("\ufffd") > 4 or first.startswith(NO_TEXT):
             raise InputError(f"{self.place} is not a text file in UTF-8. Write the table as CSV first.")
 
@@ -111,6 +113,7 @@ class CsvFormat:
         self.width = len(names)
         places = {name: i for i, name in enumerate(names)}
         self.indices = [places.get(name, _ABSENT) for name in self.columns.read]
+        # pyarrow takes one decimal mark a file; semicolons with decimal points exist too, and the first rows tell.
         comma = self.decimal_comma and any("," in cell for row in rows if row for cell in row)
         self._fast = FastParser.of(self, "," if comma else ".")
 
@@ -168,6 +171,7 @@ class CsvFormat:
         i = n_bytes = 0
         while i < len(lines) and (limit is None or len(records) < limit):
             n, cells = self._cells(lines, i)
+            # The record goes on behind the block: it is left, and comes again as the beginning of the next one.
             if n == 0 and not final:
                 return records, n_bytes
             n = max(n, 1)
@@ -192,6 +196,7 @@ class CsvFormat:
             if i + n == len(lines):
                 return 0, None
             text += "\n" + lines[i + n].decode(errors="replace").rstrip("\r")
+        # The line alone is bad, not the hundred that were looked at: reading goes on with the next line.
         return 1, None
 
 
@@ -221,6 +226,8 @@ class FastParser:
         self._convert = self._csv.ConvertOptions(
             column_types=types,
             include_columns=list(types),
+            # The usual spellings; pyarrow compares exactly. A block with another one, such as N/a, goes to the slow
+            # parser.
             null_values=sorted({form for word in MISSING for form in (word, word.upper(), word.title(), "NaN")}),
             strings_can_be_null=True,
             decimal_point=decimal_point,
@@ -237,6 +244,7 @@ class FastParser:
 
     def parse(self, block: bytes) -> Batch | None:
         """Rows of a block; None if there is anything in it that needs a closer look."""
+        # An odd number of quotes in a line is a cell with a line break, or damage.
         if block.isspace() or not block or (b'"' in block and any(line.count(b'"') % 2 for line in block.split(b"\n"))):
             return None
         # One block: pyarrow infers nothing and reports nothing about rows that straddle two.
@@ -255,6 +263,7 @@ class FastParser:
         for j, column in enumerate(values[:n]):
             X[:, j] = column
         y = None if columns.target is None else values[n]
+        # The slow parser reads the block again and names the bad rows.
         if np.isinf(X).any():
             return None
         if y is not None and columns.labels:

@@ -23,6 +23,7 @@ from everlearn.streams.sources.source import Source
 from everlearn.streams.store.records import BadRow
 
 BLOCK_BYTES = 1 << 20
+# 16 MiB. A row of the 10,000 columns that are learned at most takes 250 kB at 25 characters each.
 LONGEST_LINE = 1 << 24
 HEAD_BYTES = 1 << 18
 POLL_SECONDS = 0.2
@@ -103,9 +104,12 @@ class FileSource(Source):
     def batches(self, position: Position | None = None) -> Iterator[Batch]:
         """Batches of all files from a position on."""
         after = "" if position is None else str(position["file"])
+        # The file in which learning stopped comes first, even if it matches the patterns no longer.
         if position is not None and self.replayable:
             yield from self._batches_of(after, position)
         while True:
+            # The patterns are expanded anew each time: files that appear while others are read are found. Only names
+            # behind the latest count, so that each file is read once; a new one whose name sorts before it is not read.
             for path in [path for path in self._expand() if path > after or after == "" or not self.replayable]:
                 after = path
                 yield from self._batches_of(path, None)
@@ -118,6 +122,7 @@ class FileSource(Source):
         while True:
             self._current = self._open(path)
             notes, grown = self._schema_notes(path)
+            # Opened again, as the format of a file is made for the columns that were chosen when it was opened.
             if grown:
                 self._grow([*self.columns.names, *grown])
                 self._current.close()
@@ -130,6 +135,7 @@ class FileSource(Source):
                         self._grow(self._current.columns.names)
                     yield batch._replace(position={"file": path, **(batch.position or {})})
                 return
+            # The new file has nothing to do with the position in the old one.
             except FileReplacedError as replaced:
                 position = None
                 yield empty_batch(self.columns, notes=[str(replaced)])
@@ -176,6 +182,7 @@ class FileSource(Source):
     def _expand(self) -> list[str]:
         found: dict[str, None] = {}
         for pattern in self._patterns:
+            # A file may have brackets in its name: one that exists is no pattern.
             is_pattern = any(mark in pattern for mark in "*?[") and not os.path.exists(pattern)
             matches = glob.glob(pattern, recursive=True) if is_pattern else [pattern]
             found.update(dict.fromkeys(path for path in matches if not (is_pattern and os.path.isdir(path))))
@@ -266,11 +273,13 @@ class FileBytes:
             there, mine = os.stat(self.path), os.fstat(self.file.fileno())
         except FileNotFoundError:
             return None  # renamed, and nothing in its place yet: the old one may still be written to
+        # Renamed by logrotate and made anew: the handle still reads the old file, which is read to its end first.
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             return f"{self.path} was replaced by another file; that is read from its beginning."
         if there.st_size < offset:
             return f"{self.path} was truncated; it is read again from its beginning."
         if (there.st_mtime_ns, there.st_size) != self._checked:
+            # A separate handle: the place of reading in the other one stays.
             with open(self.path, "rb") as file:
                 same = file.read(len(head)) == head
                 file.seek(offset - len(tail))
@@ -330,6 +339,7 @@ class StandardInput:
         if not self._keep and self._begun:
             data, self._begun = self._begun[:n], self._begun[n:]
             return data, False
+        # read1 gives what is there; read would wait until a pipe has sent n bytes, while rows lie in the buffer.
         data = self._file.read1(n)
         if self._keep:
             self._begun += data
@@ -438,9 +448,12 @@ class TextFile:
             return waiting, False
         follows = self._waits is not None and self._waits()
         behind = offset + len(waiting)
+        # Only where reading has come to the end: there a file that was begun anew could be taken for one that goes on.
         if follows and self._at_end:
             tail = (self._tail + waiting)[-min(_PRINT_BYTES, behind - self.format.start) :]
             self._replaced = self._bytes.what_happened(self._print[:behind], tail, behind)
+        # What lies behind the place in a file that was begun anew is part of other rows; a file that was renamed still
+        # has its own.
         truncated = self._replaced is not None and "truncated" in self._replaced
         data, short = (b"", True) if truncated else self._bytes.read(size - len(waiting))
         self._at_end = short
@@ -468,6 +481,8 @@ class TextFile:
 
     def _position(self, offset: int, line: int) -> Position:
         n = min(len(self._print), offset)
+        # The checksum of at most 4 KiB tells another file under the same name after a restart. Inodes would not do:
+        # they change when a file is copied to another machine, and are used again.
         return {"offset": offset, "line": line, "print": [n, zlib.crc32(self._print[:n])]}
 
     def _check_same(self, position: Position) -> None:

@@ -41,6 +41,7 @@ def parsed(text: bytes | str) -> dict[str, Any] | str:
     """The plain values of a JSON text, or the reason why there are none."""
     try:
         return flat(json.loads(text))
+    # json raises the latter for some thousand brackets, which anyone can send to a broker.
     except (ValueError, RecursionError):
         return "a line that is no JSON"
 
@@ -96,6 +97,7 @@ class NewColumns:
                     fresh.setdefault(name, []).append(record[name])
         notes, grown = [], []
         for name in sorted(fresh):
+            # Names that are never the same twice, such as ids as keys, must not fill the memory.
             if len(known) >= MOST_COLUMNS:
                 break
             known[name] = self._kinds[name] = kind_of(name, fresh[name])
@@ -171,6 +173,7 @@ def batch_of_messages(place: str, messages: Sequence[tuple[str, Any]], new: NewC
 def payload_values(payload: Any) -> dict[str, Any] | str:
     """The plain values of a message: JSON, numbers with commas between them, or fields of text."""
     parts = [part for pair in payload.items() for part in pair] if isinstance(payload, dict) else [payload or b""]
+    # Before anything is decoded or parsed.
     if sum(map(len, parts)) > LONGEST_MESSAGE:
         return f"a message of more than {LONGEST_MESSAGE >> 20} MiB"
     if isinstance(payload, dict):

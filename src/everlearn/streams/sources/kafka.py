@@ -95,6 +95,7 @@ class _Reading:
         self._held: set[int] = set()
         self._starved = dict.fromkeys(self._partitions, 0.0)  # seconds of waiting since the latest message
         marks = {p: self._watermarks(p) for p in self._partitions}
+        # The broker may have deleted old messages: then reading goes on at the first that it still has.
         offsets = {p: max(int(known.get(str(p), 0)), low) for p, (low, _) in marks.items()}
         self._next, self._end = dict(offsets), {p: high for p, (_, high) in marks.items()}
         self._consumer.assign([self._part(p, offset) for p, offset in offsets.items()])
@@ -104,6 +105,8 @@ class _Reading:
         """The next messages: a fixed number from each partition, or all that it has."""
         # The same number from each, in the order of the partitions: so batches are a function of the offsets alone.
         quota = max(1, limit // len(self._partitions))
+        # Wait for all partitions that have more: taking what came first would make batches depend on the network, and a
+        # run that is repeated would learn in another order.
         while lacking := [p for p in self._partitions if len(self._waiting[p]) < quota and not self._at_end(p)]:
             # One partition may be far ahead of the others; without a bound it would fill the memory.
             self._hold_back(_MOST_HELD * quota)
@@ -160,6 +163,7 @@ class _Reading:
     def _hold_back(self, limit: int) -> None:
         """Fetch no more for partitions of which very many messages wait, until they have been taken."""
         full = {p for p in self._partitions if len(self._waiting[p]) > limit}
+        # Resumed at half of the limit, not at it: otherwise pausing and resuming would alternate with each message.
         low = {p for p in self._held if len(self._waiting[p]) <= limit // 2}
         if full - self._held:
             self._consumer.pause([self._part(p) for p in full - self._held])
@@ -176,6 +180,7 @@ class _Reading:
         n = sum([self._take_in(message) for message in found])
         if n:
             self._lost = ""
+        # A reading closes its own client: it ends here, in the thread that uses it.
         elif self._closed.is_set():
             raise SourceLostError(f"{self._place} was closed.")
         elif self._lost:
@@ -193,6 +198,8 @@ class _Reading:
             self._waiting[p].append(message)
             self._next[p], self._starved[p] = message.offset() + 1, 0.0
         elif error.code() == self._kafka.KafkaError._PARTITION_EOF:
+            # The end of a compacted partition lies behind its last message; without this the partition would seem to
+            # lack messages.
             self._next[p], self._starved[p] = max(self._next[p], message.offset()), 0.0
         elif not error.retriable():
             raise InputError(f"{self._place}: {error.str()}.")

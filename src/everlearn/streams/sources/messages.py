@@ -36,6 +36,7 @@ class Address(NamedTuple):
         return host or "127.0.0.1", int(port or default_port)
 
     def __str__(self) -> str:
+        # Without user and password: this text stands in messages, logs and the state file.
         return f"{self.scheme}://{self.hosts}/{self.name}"
 
 
@@ -44,6 +45,7 @@ def address(text: str) -> Address:
     scheme, _, rest = text.partition("://")
     rest, _, query = rest.partition("?")
     hosts, _, name = rest.partition("/")
+    # From the right, as a password may hold an @ that was not escaped.
     login, _, hosts = hosts.rpartition("@")
     user, _, password = login.partition(":")
     if not name:
@@ -79,6 +81,7 @@ class MessageSource(Source):
         if choice.known:
             names, labels = list(choice.columns or ()), choice.labels
             columns = Columns(names, {}, choice.target, labels, choice.time, choice.time_format)
+        # All columns are named: no message is waited for, and a run can start before its senders do.
         elif choice.is_plain:
             columns = Columns(list(choice.columns or ()), {})
         else:

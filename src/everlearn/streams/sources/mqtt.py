@@ -23,9 +23,11 @@ QUIET_SECONDS = 1.0  # without messages after which all seem to have come
 def client_of(where: Address, *, session: str = "", **options: Any) -> Any:
     """A client for the broker at an address; ``mqtts`` is encrypted. A named session outlives the client."""
     mqtt = require("paho.mqtt.client", "streams")
+    # Without a session the name is random: a broker disconnects a client when another of its name comes.
     name = where.options.get("client") or session or f"everlearn-{secrets.token_hex(6)}"
     client = mqtt.Client(
         mqtt.CallbackAPIVersion.VERSION2,
+        # 23 characters are all that a broker of MQTT 3.1.1 has to accept.
         client_id=name[:23],
         clean_session=not session,
         # The runner waits and says so; the client's own attempts would be silent.
@@ -84,6 +86,8 @@ class MqttSource(MessageSource):
         super().__init__(where, choice, **options)
 
     def _connect(self) -> None:
+        # Bounded: when learning falls behind, the thread of the client waits here and the connection holds the broker
+        # back.
         self._arrived: queue.Queue[Any] = queue.Queue(4 * self.batch_messages)
         self._lost = False
         # Acknowledged by hand, after the commit: until then the broker would send a message again.
@@ -91,6 +95,7 @@ class MqttSource(MessageSource):
         self._client.on_message = lambda client, data, message: self._arrived.put(message)
         self._client.on_disconnect = self._on_disconnect
         connect(self._client, self.where)
+        # Quality 1, at least once: with 0 a broker need not keep anything for a session that is away.
         self._client.subscribe(self.where.name, qos=1)
 
     def _on_disconnect(self, *_: Any) -> None:
@@ -135,6 +140,7 @@ class MqttSource(MessageSource):
         limit = time.monotonic() + WAIT_SECONDS
         while len(found) < self.batch_messages:
             try:
+                # Wait for the first message only; then take what is there.
                 found.append(self._arrived.get(timeout=0.0 if found else max(0.0, limit - time.monotonic())))
             except queue.Empty:
                 break

@@ -89,11 +89,14 @@ def _numbers(values: Sequence[Any], columns: Columns, decimal_comma: bool) -> li
         return "no target"
     wanted = values[: n + (columns.target is not None and not columns.labels)]
     try:
+        # Nearly all records are numbers already; words for missing values and decimal commas cost a second look only
+        # where they occur.
         row: list[Any] = list(map(float, wanted))
     except (TypeError, ValueError, OverflowError):
         row = [number(value, decimal_comma=decimal_comma) for value in wanted]
         if None in row:
             return "text in a column of numbers"
+    # An infinite value makes means and covariances NaN for good.
     if any(map(math.isinf, row)):
         return "an infinite number"
     return "no target" if len(row) > n and math.isnan(row[-1]) else row

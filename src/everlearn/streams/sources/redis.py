@@ -47,6 +47,7 @@ class RedisSource(MessageSource):
 
     def messages(self, position: Position | None) -> Iterator[tuple[Messages, Position]]:
         """Entries after an id."""
+        # Ids of entries are above 0-0: this reads from the first entry that the stream still has.
         last = "0" if position is None else str(position["id"])
         wait = int(WAIT_SECONDS * 1000) if self.live else None
         while True:

@@ -16,6 +16,8 @@ LOOK_ROWS = 1000  # rows by which columns are judged
 # A full covariance of 10,000 columns takes 800 MB a component: more columns are a mistake, said at once.
 MOST_COLUMNS = 10_000
 _TIME_NAMES = frozenset({"time", "timestamp", "date", "datetime", "ts", "epoch"})
+# A column that counts rows would be learned as a trend that never repeats. The name alone is not enough: it must also
+# rise by one.
 _INDEX_NAMES = frozenset({"index", "id", "row", "column0", "unnamed: 0"})
 _NO_NUMBERS = ("text", "times", "lists")
 _TIMES = ("times", "rising times")
@@ -114,6 +116,7 @@ def choose(
     for name, role in ((target, "for the target"), (time, "for --time")):
         if name and name not in kinds:
             raise InputError(f"{place} has no column {name!r} {role}. It has: {_listed(kinds)}.")
+    # Numbers by the name of times or row numbers are of another kind, and so left out unless they are named.
     if columns is None:
         names = [name for name, kind in kinds.items() if kind == "numbers" and name not in (target, time)]
     else:

@@ -125,6 +125,7 @@ class IteratorSource(Source):
         row = 0
         for item in items:
             X = as_rows(item)[max(0, skip - row) :]
+            # Counted with the rows that are skipped: positions are rows of the whole stream.
             row += len(as_rows(item))
             self._row = row
             if len(X):
@@ -179,6 +180,7 @@ class Prefetcher:
         except OSError as error:
             transient = error.errno in _TRANSIENT and not isinstance(error, SourceLostError)
             self._put(SourceLostError(f"{source.place} cannot be read: {error}.") if transient else error)
+        # A thread that dies silently would leave the one that learns waiting for ever.
         except BaseException as error:  # raised again in the thread that learns
             self._put(error)
         else:
@@ -186,6 +188,7 @@ class Prefetcher:
 
     def _put(self, item: Any) -> bool:
         """Wait for room; returns whether anybody still wants it."""
+        # With a timeout: a put without one would never end once the reader of the queue has gone.
         while not self._stopped.is_set():
             try:
                 self._ready.put(item, timeout=0.1)

@@ -68,6 +68,7 @@ class MemoryStore:
         self._bad_rows.extend(StoredBadRow(next(self._ids), now(), *row) for row in bad_rows)
         self._intervals = append_intervals(self._intervals, intervals)
         self._totals.update(totals_of(events, intervals, bad_rows, more or {}))
+        # No other program can see this store, so that the version is counted and not checked.
         return version + 1
 
     def latest_events(self, name: str, *, kinds: Iterable[str] | None = None, limit: int = 1000) -> list[StoredEvent]:

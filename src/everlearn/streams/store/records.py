@@ -167,6 +167,7 @@ def append_intervals(kept: Sequence[Interval], new: Sequence[Interval]) -> list[
             found[-1] = joined([found[-1], interval])
         else:
             found.append(interval)
+    # To half of the limit, so that thinning happens once in 2048 intervals and not with each.
     return found if len(found) <= MAX_INTERVALS else thinned(found, MAX_INTERVALS // 2)
 
 
@@ -178,6 +179,7 @@ def totals_of(
     totals.update(f"bad: {row.reason}" for row in bad_rows)
     totals.update(more)
     totals["rows"] += sum(interval.n_rows for interval in intervals)
+    # The rows that are kept and those that are only counted, once each: both stand under their reasons by now.
     totals["bad rows"] += sum(n for what, n in totals.items() if what.startswith("bad: "))
     return {what: n for what, n in totals.items() if n}
 

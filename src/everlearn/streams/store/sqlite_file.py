@@ -16,9 +16,13 @@ from everlearn.errors import StateFileError
 
 APPLICATION_ID = 0x45564C4E  # "EVLN"
 FORMAT_VERSION = 2
+# For other processes: threads of this one wait for `_writing`.
 BUSY_SECONDS = 30.0
 _LEAST_ROOM = 1 << 16
 
+# The bytes of a model are in a table of their own, so that the rows that list models stay short. AUTOINCREMENT where
+# ids must never come again: clients remember the last that they saw. Indices begin with the name, as each query is of
+# one model.
 _SCHEMA = """
 CREATE TABLE model (
     name TEXT PRIMARY KEY, version INTEGER NOT NULL, kind TEXT NOT NULL, n_rows INTEGER NOT NULL, columns TEXT NOT NULL,
@@ -108,6 +112,7 @@ class StateFile:
         place = os.path.abspath(os.fspath(path))
         if os.path.exists(place) and os.path.samefile(place, self.path):
             raise StateFileError(f"{path} is the state file itself. Name another file for the copy.")
+        # Beside the copy, so that the rename stays within one file system.
         scratch = f"{place}.tmp-{os.getpid()}"
         _check_start(scratch)
         try:
@@ -140,6 +145,7 @@ class StateFile:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
+                # A full disk may have rolled back already; a second ROLLBACK would raise and hide the first error.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
@@ -181,6 +187,7 @@ class StateFile:
                 # Readers (the live page) never wait for the writer, and the writer never for them.
                 connection.execute("PRAGMA journal_mode = WAL")
                 with self.transaction():
+                    # Asked again inside the transaction: another process may have made the tables in between.
                     if self._is_empty(connection):
                         self._make(connection)
             self._check(connection)
@@ -226,6 +233,7 @@ class StateFile:
         except (UnicodeDecodeError, OverflowError) as error:  # the latter for counts that grew beyond 64 bits
             raise StateFileError(_damaged(self.path, str(error))) from error
         except sqlite3.Error as error:
+            # The low byte is the class of the error; the upper ones say which call of the system failed.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _DAMAGE or not code:
                 raise StateFileError(_damaged(self.path, str(error))) from error

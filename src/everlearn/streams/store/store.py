@@ -39,6 +39,7 @@ MAX_EVENTS = 100_000
 MAX_BAD_ROWS = 10_000
 MAX_KEYS = 100_000
 _TRIM_EVERY = 1000  # ids between two looks at whether a table has grown too long
+# Characters of a bad row that are kept: enough to recognise it, whatever was sent.
 _TEXT_LIMIT = 500
 _ENTRY = (
     "SELECT m.name, m.version, m.kind, m.n_rows, m.columns, length(f.data), m.updated FROM model m JOIN model_file f "
@@ -152,6 +153,8 @@ class Store:
         """Where the source of a model was at the latest commit; None at the beginning."""
         rows = self._file.query("SELECT position FROM model WHERE name = ?", name)
         position: dict[str, Any] | None = self._file.plain(rows[0][0], dict | None) if rows else None
+        # Checked here and not where it is used: a state file that was edited is refused with its name, not by a
+        # KeyError later.
         if position is not None and "inbox" in position:
             inbox = self._file.expect([position["inbox"]], dict)[0]
             columns = self._file.expect([inbox.get("columns")], list)[0]
@@ -166,6 +169,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Forget a model and all that belongs to it, its inbox included."""
         with self._file.transaction() as connection:
+            # Before the inbox, by whose ids the targets are found.
             connection.execute(_DROP_TARGETS, (name, _LAST_ID))
             for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "inbox_key", "total"):
                 connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
@@ -230,6 +234,8 @@ class Store:
             _add_intervals(connection, name, intervals)
             _add_bad_rows(connection, name, bad_rows)
             _count(connection, name, totals_of(events, intervals, bad_rows, more or {}))
+            # In the same transaction as the model that learned them: a crash before leaves both as they were, one after
+            # loses nothing. Apart, rows would be lost or learned twice.
             if taken is not None:
                 connection.execute(_DROP_TARGETS, (name, taken))
                 connection.execute("DELETE FROM inbox WHERE name = ? AND id <= ?", (name, taken))
@@ -261,6 +267,7 @@ class Store:
         dict
             The new versions, by name.
         """
+        # All models before the transaction, as in `commit`.
         data = {_check_name(name): dumps(model) for name, (model, _) in models.items()}
         versions = {}
         with self._file.transaction() as connection:
@@ -281,6 +288,8 @@ class Store:
 
     def latest_position(self, by: str) -> dict[str, Any] | None:
         """Where a source whose rows go to models by the column `by` was at the latest commit of any of them."""
+        # Any model of the latest step has the position of all. The limit bounds the search in a file that other runs
+        # share.
         for row in self._file.query("SELECT position FROM model ORDER BY version DESC LIMIT 1000"):
             position: dict[str, Any] | None = self._file.plain(row[0], dict | None)
             if position is not None and position.get("by") == by:
@@ -295,6 +304,8 @@ class Store:
 
     def _check_version(self, connection: sqlite3.Connection, name: str, version: int) -> None:
         row = connection.execute("SELECT version FROM model WHERE name = ?", (name,)).fetchone()
+        # Optimistic locking: two programs that learn one model cannot both commit, or the rows of one would be lost
+        # silently.
         if (row[0] if row else 0) != version:
             raise StateFileError(
                 f"The model {name!r} in {self.path} was changed by another program while this one was learning it. "
@@ -353,6 +364,7 @@ class Store:
         self, name: str, where: str, values: tuple[float, ...], kinds: Iterable[str] | None, order: str
     ) -> list[StoredEvent]:
         chosen = [] if kinds is None else list(kinds)
+        # Values go as parameters, never into the text of a statement; what is put in by format here is ours.
         if kinds is not None:
             where += f" AND kind IN ({', '.join('?' * len(chosen))})"
         rows = self._file.query(
@@ -424,6 +436,7 @@ class Store:
         list of int
             An id for each batch; later batches have larger ids, one that was kept before has its old one.
         """
+        # Everything that can be refused is refused before the transaction, which has the batches of other senders too.
         rows = [(_check_name(name), *_packed(X)) for name, X in batches]
         nothing = [None] * len(rows)
         texts = [None if y is None else json.dumps(list(y), allow_nan=False) for y in targets or nothing]
@@ -452,6 +465,8 @@ class Store:
                 last, n_rows, n_columns, data, targets = self._file.expect(row, int, int, int, bytes, str | None)
                 y = None if targets is None else self._file.plain(targets, list)
                 self._file.expect(y or (), *[str | int | float] * len(y or ()))
+                # Before frombuffer and reshape: three numbers that disagree are damage, and the message says of which
+                # model.
                 wrong = min(n_rows, n_columns) < 1 or 8 * n_rows * n_columns != len(data)
                 if wrong or (y is not None and len(y) != n_rows):
                     raise StateFileError(
@@ -504,6 +519,8 @@ def _packed(X: ArrayLike) -> tuple[int, int, bytes]:
 
 def _put(connection: sqlite3.Connection, row: tuple[str, int, int, bytes], key: str | None, targets: str | None) -> int:
     name = row[0]
+    # Within the transaction that keeps the batch: two requests with one key at the same time cannot both find it
+    # unknown.
     known = connection.execute("SELECT id FROM inbox_key WHERE name = ? AND key = ?", (name, key)).fetchone()
     if known:
         return int(known[0])
@@ -530,6 +547,7 @@ def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Even
 
 
 def _add_bad_rows(connection: sqlite3.Connection, name: str, bad_rows: Sequence[BadRow]) -> None:
+    # More would be trimmed at once.
     for row in bad_rows[-MAX_BAD_ROWS:]:
         last = connection.execute(
             "INSERT INTO bad_row (name, time, place, reason, text) VALUES (?, ?, ?, ?, ?)",
