@@ -144,3 +144,47 @@ def test_with_a_numba_that_was_not_tried_kernels_are_compiled_in_full(package):
         "print(outer(1), len(helper.overloads), hasattr(helper, 'part'))"
     )
     assert output(package, code) == "2 1 False\n"
+
+
+ARRAYS = """
+import gc, sys
+import numpy as np
+from toy.kernels.compile import kernel
+
+@kernel
+def doubled(x):
+    out = np.zeros(len(x))
+    for i in range(len(x)):
+        out[i] = 2.0 * x[i]
+    return out
+"""
+
+
+def test_a_cached_kernel_that_allocates_runs_without_the_compiler_and_another_is_compiled_after_it(package):
+    """Loading machine code imports nothing that only compiling needs; what it calls of the runtime is there."""
+    (package / "arrays.py").write_text(ARRAYS)
+    code = (
+        "from toy.kernels.arrays import *\n"
+        "print(*doubled(np.ones(3)), *doubled.stats.cache_hits.values(), 'numba.typed.typeddict' in sys.modules)\n"
+        "print(*doubled(np.ones(3, dtype=np.float32)))"
+    )
+    assert output(package, code) == "2.0 2.0 2.0 True\n2.0 2.0 2.0\n"
+    assert output(package, code) == "2.0 2.0 2.0 1 False\n2.0 2.0 2.0\n"
+
+
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_the_garbage_collector_waits_for_the_compiler(package, before):
+    (package / "arrays.py").write_text(ARRAYS)
+    code = (
+        "from toy.kernels.arrays import *\n"
+        "from numba.core import event\n"
+        "class Listener(event.Listener):\n"
+        "    on_start = on_end = lambda self, _: print(gc.isenabled())\n"
+        f"gc.{before}()\n"
+        "with event.install_listener('numba:compile', Listener()):\n"
+        "    doubled(np.ones(3))\n"
+        "print(gc.isenabled())"
+    )
+    *meanwhile, after = output(package, code).split()
+    assert set(meanwhile) == {"False"}
+    assert after == str(before == "enable")

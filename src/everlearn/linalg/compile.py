@@ -9,10 +9,12 @@ set `TRIED = (0, 0)` to measure it again).
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import functools
+import gc
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ from numba import _dynfunc, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -158,6 +161,11 @@ class _Kernel(CPUDispatcher):
     ) -> None:
         super().__init__(py_func, locals or {}, targetoptions, pipeline_class)
 
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, or load what was compiled for it, while no garbage is collected."""
+        with _no_collection():
+            return super().compile(sig)
+
     @functools.cached_property
     def part(self) -> CPUDispatcher:
         """What kernels that call this one link in."""
@@ -182,7 +190,38 @@ def _compiled(function: Function, dispatcher: type[CPUDispatcher] | None = None,
     cache_file = compiled._cache._cache_file
     cache_file._source_stamp = _source_stamp(Path(function.__code__.co_filename))
     cache_file._load_index = functools.partial(_load_index, cache_file._load_index)
+    if dispatcher is _Kernel:
+        compiled._cache.load_overload = functools.partial(_load_overload, compiled._cache)
     return compiled  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let the garbage collector wait.
+
+    A compiler makes millions of objects that live until it is done, and the collector walks through them, and through
+    all that was imported, again and again: 4 of 30 s of the program's first run (numba 0.68).
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _load_overload(cache: Any, sig: Any, target_context: Any) -> CompileResult | None:
+    """Machine code of a kernel from its cache, or None.
+
+    numba's own `load_overload` first imports and registers all that it can compile, which machine code does not need
+    and a compiler does by itself: half a second of every program that finds its kernels cached. Of that the code needs
+    the counting of references.
+    """
+    rtsys.initialize(target_context)
+    with cache._guard_against_spurious_io_errors():
+        return cache._load_overload(sig, target_context)  # type: ignore[no-any-return]
+    return None
 
 
 def _load_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
