@@ -111,6 +111,7 @@ def _condition(mixture: Mixture, given: Indices, values: Array, target: Indices)
     weights, means, covariances = mixture
     on_given = Mixture(weights, means[:, given], covariances)
     if mixture.is_diagonal:
+        # Within a diagonal component the given columns say nothing of the others: only the weights depend on them.
         whitening = whiten(covariances[:, given], diagonal=True)
         share = posterior_weights(log_joint_of_complete(values, on_given, whitening), weights)
         fixed = np.repeat(means[None][..., target], len(values), axis=0)
@@ -179,6 +180,7 @@ def quantile(mixture: ConditionalMixture, q: float) -> Array:
         raise InputError(f"q={q!r} is not a probability between 0 and 1 (exclusive); give for instance q=0.5.")
     scale = np.sqrt(np.broadcast_to(_variances(mixture), mixture.means.shape))
     weights = np.broadcast_to(mixture.weights[:, :, None], scale.shape)
+    # (n, K, T) becomes (n T, K): each row and column is a mixture in one dimension of its own.
     flat = [np.moveaxis(a, 1, 2).reshape(-1, a.shape[1]) for a in (weights, mixture.means, scale)]
     return _invert_cdf(q, *flat).reshape(len(mixture.means), -1)
 
@@ -199,6 +201,7 @@ def log_density(mixture: ConditionalMixture, Y: Array) -> Array:
     """Log-density of the target values Y, (n, T), under each row's mixture, (n,)."""
     whitening = whiten(mixture.covariances, diagonal=mixture.covariances.ndim == 2)
     d2 = whitened_norm(Y[:, None, :] - mixture.means, whitening)
+    # A weight that has underflowed to zero has the log -inf, which leaves its component out.
     with np.errstate(divide="ignore"):
         log_weights = np.log(mixture.weights)
     return log_sum_exp(log_weights - 0.5 * (d2 + whitening.log_det + Y.shape[-1] * LOG_2PI))
@@ -208,6 +211,7 @@ def sample(mixture: ConditionalMixture, n: int, rng: np.random.Generator) -> Arr
     """Draw `n` samples of the targets for each row, (rows, n, T)."""
     rows, _, T = mixture.means.shape
     edges = np.cumsum(mixture.weights, axis=1)
+    # Rounded weights may sum to less than one: draws below their own sum cannot pass the last edge.
     u = rng.random((rows, n, 1)) * edges[:, None, -1:]
     labels = (u >= edges[:, None, :]).sum(axis=2)
     row = np.arange(rows)[:, None]
@@ -245,6 +249,7 @@ def _variances(mixture: ConditionalMixture) -> Array:
 def _invert_cdf(q: float, weights: Array, means: Array, scale: Array) -> Array:
     """Quantiles of m one-dimensional mixtures, all arguments (m, K)."""
     w = weights / weights.sum(axis=1, keepdims=True)
+    # A component without weight may lie anywhere and must not widen the bracket.
     ends = np.where(w > 0.0, means + scale * ndtri(q), np.nan)
     low, high = np.nanmin(ends, axis=1), np.nanmax(ends, axis=1)
     y, step = 0.5 * (low + high), high - low
@@ -272,10 +277,14 @@ def _root_step(
     z = (y[:, None] - m) / s
     error = np.einsum("mk,mk->m", w, ndtr(z)) - q
     density = np.einsum("mk,mk->m", w / s, np.exp(-0.5 * z * z - 0.5 * LOG_2PI))
+    # F rises, so that the sign of the error says on which side of y the root lies.
     low, high = np.where(error <= 0.0, y, low), np.where(error >= 0.0, y, high)
+    # Between far components the density underflows to zero: the step is infinite or NaN and fails the test below.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         length = np.maximum(np.abs(error / density), smallest)
         newton = y - np.copysign(length, error)
+    # Steps that do not halve the one before are replaced by bisection: never slower than bisection, quadratic near the
+    # root.
     good = (newton > low) & (newton < high) & (length <= 0.5 * np.abs(step))
     new = np.where(good, newton, 0.5 * (low + high))
     return low, high, new, new - y

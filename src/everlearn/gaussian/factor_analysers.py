@@ -51,12 +51,16 @@ def posterior(mixture: FactorMixture, given: Indices, values: Array) -> Posterio
     for k in range(K):
         W, psi = mixture.loadings[k][:, given], mixture.noise[k, given]
         E = values - mixture.means[k, given]
+        # Woodbury and the matrix determinant lemma: everything in Q x Q.
         scaled = W / psi
         inverse = np.linalg.inv(np.linalg.cholesky(np.eye(Q) + scaled @ W.T))
         v = inverse @ (scaled @ E.T)
         d2 = (E * E) @ (1.0 / psi) - (v * v).sum(axis=0)
+        # The diagonal of L^-1 holds 1/L_kk, hence the minus.
         log_det = np.log(psi).sum() - 2.0 * np.log(np.diagonal(inverse)).sum()
         out.log_joint[:, k] = log_weights[k] - 0.5 * (d2 + log_det + len(given) * LOG_2PI)
+        # E[z
+        # x] = M^-1 W_o psi_o^-1 e, with M^-1 = L'^-1 L^-1.
         out.latent[:, k] = (inverse.T @ v).T
         out.inverse[k] = inverse
     return out
@@ -135,6 +139,7 @@ def impute(X: Array, mixture: FactorMixture) -> Imputation:
                 for inverse, W, psi in zip(found.inverse, mixture.loadings, mixture.noise, strict=True)
             ]
         )
+        # Law of total variance: within the components, and between their means.
         second = np.einsum("nk,nkt->nt", share, variance + (means - mean[:, None, :]) ** 2)
         filled[np.ix_(rows, gaps)] = mean
         spread[np.ix_(rows, gaps)] = np.sqrt(second)
@@ -152,6 +157,7 @@ def draw_gaps(X: Array, mixture: FactorMixture, rng: np.random.Generator) -> Arr
         best = np.argmax(found.log_joint, axis=1)
         for i, row in enumerate(rows):
             k = best[i]
+            # Standard normals times L^-1 have the covariance L'^-1 L^-1 = M^-1 of the factors given the row.
             z = found.latent[i, k] + rng.standard_normal(Q) @ found.inverse[k]
             noise = rng.standard_normal(len(gaps)) * np.sqrt(mixture.noise[k, gaps])
             filled[row, gaps] = mixture.means[k, gaps] + z @ mixture.loadings[k][:, gaps] + noise

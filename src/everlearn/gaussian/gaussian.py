@@ -61,6 +61,7 @@ class Regression(NamedTuple):
 def log_sum_exp(values: Array) -> Array:
     """log sum exp over the last axis; -inf where every value is -inf."""
     top = values.max(axis=-1, keepdims=True)
+    # -inf less -inf is NaN; with 0 in its place the sum is zero and its log -inf.
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.exp(values - top).sum(axis=-1)) + top[..., 0])
@@ -96,6 +97,7 @@ def safe_cholesky(covariance: Array) -> tuple[Array, Array]:
         If a variance is not positive and finite, or no such inflation up to doubling helps.
     """
     scale, L, inflation = _scaled_cholesky(covariance)
+    # A share of each variance and not a constant: the result does not depend on the units of the columns.
     used = covariance.copy()
     diagonal = np.arange(covariance.shape[-1])
     used[..., diagonal, diagonal] *= 1.0 + inflation[..., None]
@@ -151,6 +153,8 @@ def regression(covariance: Array, given: Indices, target: Indices) -> Regression
     Both are blocks of one Cholesky factor with the given columns first, so the conditional covariance is positive
     definite by construction.
     """
+    # With L = [[L_gg, 0], [L_tg, L_tt]] the gain is L_tg L_gg^-1 and the conditional covariance L_tt L_tt'. Taking
+    # Sigma_tg Sigma_gg^-1 Sigma_gt off Sigma_tt would cancel where the given columns nearly determine the targets.
     order, g = np.concatenate([given, target]), len(given)
     scale, L, _ = _scaled_cholesky(covariance[..., order[:, None], order])
     U = _inverse_transposed(L[..., :g, :g]) / scale[..., :g, None]
@@ -165,8 +169,12 @@ def kl(f: Gaussian, g: Gaussian) -> Array:
     L_f, _ = safe_cholesky(f.covariance)
     log_det_f = 2.0 * np.log(np.diagonal(L_f, axis1=-2, axis2=-1)).sum(axis=-1)
     whitening = whiten(g.covariance)
+    # tr(Sigma_g^-1 Sigma_f) =
+    # L_f' U
+    # ^2: a sum of squares, which cannot cancel.
     trace = np.square(np.swapaxes(L_f, -1, -2) @ whitening.matrix).sum(axis=(-2, -1))
     d2 = whitened_norm(f.mean - g.mean, whitening)
+    # Where f equals g, rounding may leave a number just below zero.
     return np.asarray(np.maximum(0.5 * (trace + d2 - f.mean.shape[-1] + whitening.log_det - log_det_f), 0.0))
 
 
@@ -177,6 +185,7 @@ def moment_match(weights: Array, means: Array, covariances: Array) -> Gaussian:
     """
     w = weights / weights.sum(axis=-1, keepdims=True)
     mean = (w[..., None, :] @ means)[..., 0, :]
+    # About the mean: second moments about zero would cancel where the mean is large against the spread.
     E = means - mean[..., None, :]
     if covariances.ndim == means.ndim:
         return Gaussian(mean, (w[..., None, :] @ (covariances + E * E))[..., 0, :])
@@ -188,9 +197,11 @@ def _scaled_cholesky(covariance: Array) -> tuple[Array, Array, Array]:
     """Scale s (powers of two), factor L of diag(s)^-1 Sigma diag(s)^-1, and the relative inflation it took."""
     variances = np.diagonal(covariance, axis1=-2, axis2=-1)
     _check_variances(variances)
+    # A power of two near each standard deviation: division by it is exact.
     scale = np.ldexp(1.0, np.frexp(variances)[1] // 2)
     C = covariance / scale[..., :, None] / scale[..., None, :]
     inflation = np.zeros(covariance.shape[:-2])
+    # NumPy fails for the whole stack if one matrix is not definite; then each is tried by itself below.
     try:
         L = np.linalg.cholesky(C)
     except np.linalg.LinAlgError:
@@ -233,6 +244,7 @@ def _check_variances(variances: Array) -> None:
 
 def _log_det(scale: Array, L: Array) -> Array:
     pivots = np.diagonal(L, axis1=-2, axis2=-1)
+    # A sum of logs: the product of the scales would overflow long before its logarithm does.
     return np.asarray(2.0 * (np.log(scale) + np.log(pivots)).sum(axis=-1))
 
 

@@ -45,6 +45,7 @@ def mode_imm(weights: Array, means: Array, covariances: Array) -> Gaussian:
     """
     a = _shares(weights)
     if covariances.ndim == 2:
+        # As differences from one of the means, here and below: natural parameters of large means would lose digits.
         pulls = a[:, None] / covariances
         variance = 1.0 / pulls.sum(axis=0)
         return Gaussian(means[0] + variance * (pulls * (means - means[0])).sum(axis=0), variance)
@@ -63,10 +64,12 @@ def bayes(means: Array, covariances: Array, prior: Gaussian) -> Gaussian:
         If the precisions do not add up to a positive definite one: then the posteriors cannot have come from this
         prior.
     """
+    # Each posterior holds the prior; of all together one copy is to stay.
     extra = len(means) - 1.0
     if covariances.ndim == 2:
         learned = (1.0 / covariances).sum(axis=0)
         total = learned - extra / prior.covariance
+        # A difference of the size of rounding has no digit, not even a sign.
         _require_definite(np.all(total > len(means) * _EPSILON * learned))
         pull = ((means - prior.mean) / covariances).sum(axis=0)
         return Gaussian(prior.mean + pull / total, 1.0 / total)
@@ -81,6 +84,8 @@ def mean_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
     """`mean_imm`; the factors stand side by side, with the deviations of the means."""
     a = np.sqrt(_shares(weights))
     mean = sum((s * s * m.mean for s, m in zip(a, models, strict=True)), np.zeros_like(models[0].mean))
+    # Roots of the weights on the factors: V V' then has the weights themselves. One more column for each mean holds the
+    # spread between the models.
     parts = [s * np.column_stack([m.factor, m.mean - mean]) for s, m in zip(a, models, strict=True)]
     noise = sum((s * s * m.noise for s, m in zip(a, models, strict=True)), np.zeros_like(mean))
     return LowRank(mean, np.hstack(parts), noise)
@@ -103,6 +108,7 @@ def mode_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
         e, pull = e + a / m.noise, pull + a * (shift / m.noise - B @ (B.T @ shift))
         parts.append(np.sqrt(a) * B)
     C = np.hstack(parts)
+    # Woodbury once more, on diag(e) - C C'. The inner matrix is definite because that precision is.
     inner = np.eye(C.shape[1]) - C.T @ (C / e[:, None])
     F = np.linalg.solve(np.linalg.cholesky(inner), (C / e[:, None]).T).T
     return LowRank(reference + pull / e + F @ (F.T @ pull), F, 1.0 / e)
@@ -138,6 +144,7 @@ def holds(covariances: Array, variances: Array) -> NDArray[np.bool_]:
 
 def procrustes(A: Array, B: Array) -> Array:
     """Orthogonal matrix R that brings A R nearest to B in the Frobenius norm: U V' of the SVD of A'B."""
+    # Orthogonal, reflections included: the sign of a latent axis means nothing.
     U, _, Vt = np.linalg.svd(A.T @ B)
     return np.asarray(U @ Vt)
 

@@ -60,6 +60,7 @@ class _Pairs(NamedTuple):
 def ridgeline(mixture: Mixture, a: Array) -> Array:
     """Points x*(a) of the ridgeline surface for rows `a` of the simplex, (n, K) -> (n, D)."""
     precisions = inverse(with_matrices(mixture).covariances)
+    # Relative to one of the means: a large common offset would cost the digits in which the means differ.
     centre = mixture.means[0]
     pulls = np.einsum("kij,kj->ki", precisions, mixture.means - centre)
     total = np.tensordot(a, precisions, axes=1)
@@ -77,6 +78,7 @@ def pair_critical_points(mixture: Mixture, i: Indices, j: Indices) -> CriticalPo
     pairs = _diagonalise(with_matrices(mixture), i, j)
     which, low, high = _isolate(pairs)
     s = _bisect(pairs, which, low, high)
+    # Along a ridgeline the first and the last critical point are modes, and every second one between them is a saddle.
     order = np.lexsort((s, which))
     which, s = which[order], s[order]
     starts = np.searchsorted(which, np.arange(len(i)))
@@ -133,6 +135,7 @@ def modes(mixture: Mixture) -> Modes:
     mixture = with_matrices(mixture)
     if len(mixture.weights) == 2:
         return pair_modes(mixture)
+    # In units of the whole mixture's spread, so that columns of very different sizes do not spoil the solves.
     scale = np.sqrt(np.diagonal(moments(mixture).covariance))
     unit = Mixture(mixture.weights, mixture.means / scale, mixture.covariances / scale / scale[:, None])
     points = _climb(unit, _starts(unit))
@@ -169,7 +172,9 @@ def _highest_first(points: Array, heights: Array) -> Modes:
 def _diagonalise(mixture: Mixture, i: Indices, j: Indices) -> _Pairs:
     whitening = whitenings(mixture)
     U, log_dets = whitening.matrix[i], whitening.log_det
+    # Simultaneous diagonalisation: U whitens the first covariance, Q turns to the axes of the second in those units.
     covariances, Q = np.linalg.eigh(np.swapaxes(U, 1, 2) @ mixture.covariances[j] @ U)
+    # Eigenvalues below rounding of the largest have no correct digit, and could be zero or negative.
     smallest = np.finfo(float).eps * covariances[:, -1:]
     d = ((mixture.means[j] - mixture.means[i])[:, None, :] @ U @ Q)[:, 0, :]
     with np.errstate(divide="ignore"):
@@ -180,7 +185,9 @@ def _diagonalise(mixture: Mixture, i: Indices, j: Indices) -> _Pairs:
 def _distances(pairs: _Pairs, which: Indices, s: Array) -> tuple[Array, Array]:
     """Squared Mahalanobis distances of x*(a) from the two means."""
     l, d2 = pairs.l[which], pairs.d2[which]  # noqa: E741
+    # 1 - a as expit(-s): the difference itself would be zero long before the ends of the ridgeline.
     a, b = expit(s)[:, None], expit(-s)[:, None]
+    # From the first mean (at 0) to the second (at d) the ridgeline is x* = a l d/t, axis by axis.
     t = b + a * l
     return (np.square(a * l / t) * d2).sum(axis=1), (l * np.square(b / t) * d2).sum(axis=1)
 
@@ -201,6 +208,8 @@ def _is_monotone(pairs: _Pairs, which: Indices, low: Array, high: Array) -> NDAr
     """Whether bounds of a (1 - a) sum_d l^2 d^2 / t^3 over each interval stay on one side of one."""
     l, d2 = pairs.l[which], pairs.d2[which]  # noqa: E741
     ends = np.stack([low, high])
+    # t is linear in a, hence monotone in s: its extremes over an interval stand at the ends. a (1 - a) is largest at
+    # the point nearest to s = 0 and smallest at the end farthest from it.
     t = expit(-ends)[..., None] + expit(ends)[..., None] * l
     least, most = (np.square(l / edge) / edge * d2 for edge in (t.max(axis=0), t.min(axis=0)))
     far, near = np.abs(ends).max(axis=0), np.clip(0.0, low, high)
@@ -211,6 +220,8 @@ def _is_monotone(pairs: _Pairs, which: Indices, low: Array, high: Array) -> NDAr
 
 def _isolate(pairs: _Pairs) -> tuple[Indices, Array, Array]:
     """Intervals of s with exactly one critical point each: the pair, the lower and the upper ends."""
+    # At a root s = -log_ratio + (first - second)/2. Each of the two distances is at most that between the means, in the
+    # metric of its own component; no root lies outside.
     reach = 0.5 * np.maximum(pairs.d2.sum(axis=1), (pairs.l * pairs.d2).sum(axis=1))
     high = np.abs(pairs.log_ratio) + reach + 1.0
     which, low, found = np.arange(len(high)), -high, [np.empty((3, 0))]
@@ -231,6 +242,7 @@ def _bisect(pairs: _Pairs, which: Indices, low: Array, high: Array) -> Array:
     rising = _balance(pairs, which, low) < 0.0
     while True:
         middle = 0.5 * (low + high)
+        # Until no double lies between the ends.
         if not np.any((low < middle) & (middle < high)):
             return middle
         left = (_balance(pairs, which, middle) < 0.0) == rising
@@ -245,6 +257,7 @@ def _starts(mixture: Mixture) -> Array:
     pair, a = found.pairs[found.is_mode], expit(found.logits[found.is_mode])
     between = np.zeros((len(a), K))
     between[np.arange(len(a)), i[pair]], between[np.arange(len(a)), j[pair]] = 1.0 - a, a
+    # Those next to an end are the centres once more.
     between = between[(a > 0.01) & (a < 0.99)]
     parts = [np.eye(K), mixture.weights[None], np.full((1, K), 1.0 / K), between]
     sizes = [m for m, most in ((2, _PAIRS), (3, _TRIPLES)) if m <= K <= most]
@@ -274,6 +287,7 @@ def _slope(mixture: Mixture, precisions: Array, x: Array) -> _Slope:
     gradient = np.einsum("nk,nki->ni", p, v)
     metric = np.tensordot(p, precisions, axes=1)
     spread = np.swapaxes(p[:, :, None] * v, 1, 2) @ v
+    # Hessian of log f = sum p_k (v_k v_k' - L_k) - gradient gradient'.
     return _Slope(gradient, metric - spread + gradient[:, :, None] * gradient[:, None, :], metric)
 
 
@@ -299,6 +313,7 @@ def _climbed(mixture: Mixture, precisions: Array, x: Array) -> Array:
 
 def _step(slope: _Slope) -> Array:
     """Newton's step where the density is concave and the step short, else that of the fixed-point iteration."""
+    # The fixed-point iteration is x + metric^-1 gradient, an EM step: it never descends, but converges linearly.
     step = _solve(slope.metric, slope.gradient)
     concave = np.flatnonzero(_is_peak(slope))
     newton = _solve(slope.curvature[concave], slope.gradient[concave])
@@ -313,6 +328,7 @@ def _length(metric: Array, step: Array) -> Array:
 
 def _is_peak(slope: _Slope) -> NDArray[np.bool_]:
     """Whether the log-density is strictly concave at each point, beyond rounding."""
+    # Eigenvalues relative to the metric: the limit has no unit.
     U = whiten(slope.metric).matrix
     relative = np.linalg.eigvalsh(np.swapaxes(U, 1, 2) @ slope.curvature @ U)
     return np.asarray(relative[:, 0] > 1e-9)

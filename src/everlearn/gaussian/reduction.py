@@ -62,6 +62,7 @@ class Hierarchy(NamedTuple):
         if not 1 <= n_components <= K:
             raise InputError(f"n_components must be from 1 to {K}, the number of leaves; got {n_components!r}.")
         clusters = np.arange(K)
+        # The linkage names the cluster of merge t as K + t.
         for t, (a, b) in enumerate(self.linkage[: K - n_components, :2]):
             clusters[(clusters == a) | (clusters == b)] = K + t
         labels = np.unique(clusters, return_inverse=True)[1]
@@ -195,7 +196,10 @@ def squared_error(f: Mixture, g: Mixture, *, relative: bool = False) -> float:
     """
     scale = _column_scale(f.covariances)
     log_ff, log_fg, log_gg = (_log_overlap(a, b, scale) for a, b in ((f, f), (f, g), (g, g)))
+    # As ratios to the integral of f^2: the integrals themselves leave the range of doubles in many columns. For g near
+    # f the three terms cancel, and rounding may leave less than zero.
     share = max(1.0 - 2.0 * np.exp(log_fg - log_ff) + np.exp(log_gg - log_ff), 0.0)
+    # A density is per volume, and so is the integral of its square: back to the unit of the data.
     return float(share if relative else share * np.exp(log_ff - np.log(scale).sum()))
 
 
@@ -231,6 +235,7 @@ def _divergences(f: Mixture, g: Mixture) -> Array:
     whitening = whiten(g.covariances, diagonal=g.is_diagonal)
     U = whitening.matrix
     precisions = U * U if g.is_diagonal else U @ U.transpose(0, 2, 1)
+    # tr(S_i P_j) for all pairs is one product of the flattened matrices.
     trace = f.covariances.reshape(K, -1) @ precisions.reshape(M, -1).T
     d2 = squared_distances(f.means, g.means, whitening)
     return np.asarray(0.5 * (trace + d2 - D + whitening.log_det - _log_dets(f.covariances)[:, None]))
@@ -245,6 +250,7 @@ def _reseed_empty(weights: Array, divergences: Array, labels: Indices) -> Indice
     counts = np.bincount(labels, minlength=divergences.shape[1])
     for j in np.flatnonzero(counts == 0):
         cost = weights * divergences[np.arange(len(labels)), labels]
+        # Not from a cluster of one: that would only make another empty.
         worst = np.where(counts[labels] > 1, cost, -np.inf).argmax()
         counts[labels[worst]] -= 1
         labels[worst], counts[j] = j, 1
