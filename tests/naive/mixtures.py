@@ -110,15 +110,6 @@ class HomogeneousBlock:
         self.shares *= 1 - w
 
 
-def sturdy_covariances(groups, prior, ridge):
-    """Covariances of components from their rows: two rows of the common shape in place of the creation prior."""
-    scatters = [(rows - rows.mean(axis=0)).T @ (rows - rows.mean(axis=0)) for rows in groups]
-    common = (prior + sum(scatters)) / (1 + sum(len(rows) - 1 for rows in groups))
-    return np.array(
-        [(S + 2 * (common + ridge)) / (len(rows) + 1) + ridge for S, rows in zip(scatters, groups, strict=True)]
-    )
-
-
 def left_out_log_density(x, share, counts, means, covariances, prior):
     """Log-density of x under a mixture that has lost x, which held `share` of each component's count.
 
@@ -153,29 +144,3 @@ def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
             new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
         weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
     return weights, means, covariances
-
-
-def second_look(X, counts, means, covariances, *, diagonal=False, n_steps=10):
-    """EM with each component as its own prior; rows may have gaps. Returns counts, means and covariances."""
-    D = X.shape[1]
-    unseen = max(0.0, 1.0 - len(X) / counts.sum())
-    kappa, nu = 1.0 + 0.1 * counts * unseen, 2.0 * D + 0.1 * counts * unseen
-    weights, mu, sigma = counts / counts.sum(), means, covariances
-    for _ in range(n_steps):
-        joint = log_joint_with_gaps(X, weights, mu, sigma)
-        R = np.exp(joint - joint.max(axis=1, keepdims=True))
-        R /= R.sum(axis=1, keepdims=True)
-        new_mu, new_sigma = [], []
-        for j, r in enumerate(R.T):
-            filled, extra = X.copy(), np.zeros((D, D))
-            for x, full, p in zip(X, filled, r, strict=True):
-                seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
-                (full[gaps],), spread = condition(mu[j], sigma[j], seen, [x[seen]], gaps)
-                extra[np.ix_(gaps, gaps)] += p * spread
-            m = (r @ filled + kappa[j] * means[j]) / (r.sum() + kappa[j])
-            E, shift = filled - m, m - means[j]
-            scatter = (r[:, None] * E).T @ E + extra + nu[j] * covariances[j] + kappa[j] * np.outer(shift, shift)
-            new_mu.append(m)
-            new_sigma.append((scatter * np.eye(D) if diagonal else scatter) / (r.sum() + nu[j]))
-        weights, mu, sigma = (R.sum(axis=0) + 0.5) / (len(X) + 0.5 * len(counts)), np.array(new_mu), np.array(new_sigma)
-    return weights * counts.sum(), mu, sigma

@@ -1,7 +1,7 @@
 """Slow twins of the structure search: everything by leaving out, refitting and summing, with scipy's densities."""
 
 import numpy as np
-from scipy.special import gammaln, multigammaln
+from scipy.special import multigammaln
 from scipy.stats import multivariate_normal
 
 
@@ -66,9 +66,3 @@ def dirichlet_multinomial(counts):
             value += np.log((1.0 + seen[k]) / (K + seen.sum()))
             seen[k] += 1
     return value
-
-
-def dirichlet_multinomial_closed(counts):
-    """The same in closed form, for counts that are no integers."""
-    K = len(counts)
-    return gammaln(K) - gammaln(K + np.sum(counts)) + gammaln(1.0 + np.asarray(counts)).sum()
