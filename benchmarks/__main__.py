@@ -2,8 +2,8 @@
 
     python benchmarks [--only NAME ...] [--quick] [--stale] [--list]
 
-`--stale` lists the pages that are older than the code they measure: a file of the page's folders, or its script, has
-changed since the commit that it was made at; or there is no JSON that says where it comes from.
+`--stale` lists the pages that are older than the code they measure: the code of one of the page's folders, or its
+script, is not what it was when the page was made; or there is no JSON that says where it comes from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from _page import code_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -84,18 +86,27 @@ def why_stale(name: str, benchmark: Benchmark) -> str:
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "no JSON says where it comes from" if path.with_suffix(".md").exists() else "it was never made"
-    made = json.loads(path.read_text(encoding="utf-8"))["origin"]
+    record = json.loads(path.read_text(encoding="utf-8"))
+    places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
+    # The parts of a page may have been made at other times.
+    reasons = (_why_stale(made, places) for made in record.get("parts", {"": record["origin"]}).values())
+    return next(filter(None, reasons), "")
+
+
+def _why_stale(made: dict[str, Any], places: list[str]) -> str:
     if not made["commit"]:
         return "it was made outside of a checkout"
     if made["changed"]:
         return f"it was made with changes that were not committed: {', '.join(made['changed'][:3])}"
-    changed = changed_since(made["commit"], benchmark)
-    return "" if not changed else f"{len(changed)} files changed since {made['commit'][:12]}: {', '.join(changed[:3])}"
+    if "code" in made:
+        changed = [place for place in places if made["code"].get(place) != code_digest(ROOT / place)]
+    else:
+        changed = changed_since(made["commit"], places)
+    return "" if not changed else f"changed since {made['commit'][:12]}: {', '.join(changed[:5])}"
 
 
-def changed_since(commit: str, benchmark: Benchmark) -> list[str]:
-    """Files of the benchmark's folders, and its script, that are not what they were at a commit."""
-    places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
+def changed_since(commit: str, places: list[str]) -> list[str]:
+    """Files of some places that are not what they were at a commit."""
     command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--", *places]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.split() if done.returncode == 0 else [f"(commit {commit[:12]} is not known here)"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import os
@@ -52,6 +53,26 @@ def _version(package: str) -> str | None:
         return None
 
 
+def code_folders() -> list[str]:
+    """The folders of the package, by each of which a page may be out of date."""
+    packages = sorted((ROOT / "src" / "everlearn").rglob("__init__.py"))
+    return [str(path.parent.relative_to(ROOT)) for path in packages[1:]]
+
+
+def code_digest(place: Path) -> str:
+    """A digest of the code in a file, or in all files of a folder.
+
+    It is found again when the history is not: commits that are rebased or squashed go. Lines that are blank or hold
+    a comment only do not count, for they change no figure.
+    """
+    found = hashlib.sha256()
+    for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        lines = (line.rstrip() for line in path.read_text(encoding="utf-8").splitlines())
+        code = [line for line in lines if line and not line.lstrip().startswith("#")]
+        found.update("\n".join([path.name, *code, ""]).encode())
+    return found.hexdigest()[:12]
+
+
 @functools.cache
 def origin() -> dict[str, Any]:
     """Command, commit, machine, versions and time; the first call, at import, is before the run."""
@@ -64,6 +85,7 @@ def origin() -> dict[str, Any]:
         # A tree that was sent to another machine without its history is told its commit.
         "commit": _git("rev-parse", "HEAD") or os.environ.get("EVERLEARN_COMMIT"),
         "changed": sorted(line[3:] for line in (changed or "").splitlines()),
+        "code": {place: code_digest(ROOT / place) for place in (*code_folders(), name) if (ROOT / place).exists()},
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},
         "threads": {k: os.environ[k] for k in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ},

@@ -1,6 +1,8 @@
 """Pages of the benchmarks: written whole, from one run or from parts that ran each on its own."""
 
 import importlib
+import importlib.util
+import json
 
 import pytest
 
@@ -41,3 +43,51 @@ def test_a_quick_run_writes_nothing(page, tmp_path, capsys):
     page.write_page("shown", "# Shown\n", quick=True)
     assert list(tmp_path.iterdir()) == []
     assert "stays as it is" in capsys.readouterr().err
+
+
+def test_code_is_the_same_whatever_its_comments_say(page, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.py").write_text("x = 1\n")
+    before = page.code_digest(folder)
+    (folder / "a.py").write_text("# Why.\n\nx = 1\n")
+    assert page.code_digest(folder) == before
+    (folder / "a.py").write_text("x = 2\n")
+    assert page.code_digest(folder) != before
+    (folder / "a.py").rename(folder / "b.py")
+    assert page.code_digest(folder) != before
+
+
+@pytest.fixture
+def runner(page, repository, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("benchmarks_main", repository / "benchmarks" / "__main__.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    return module
+
+
+def test_a_page_is_stale_when_the_code_it_measures_has_changed(page, runner, tmp_path):
+    reduction = runner.BENCHMARKS["reduction"]
+    assert runner.why_stale("reduction", reduction) == "it was never made"
+    places = ("src/everlearn/gaussian", "src/everlearn/linalg", "benchmarks/reduction.py")
+    code = {place: page.code_digest(page.ROOT / place) for place in places}
+    origin = {"commit": "0" * 40, "changed": [], "code": code}
+
+    def why(**parts):
+        record = {"origin": origin, **({"parts": parts} if parts else {})}
+        (tmp_path / "reduction.json").write_text(json.dumps(record))
+        return runner.why_stale("reduction", reduction)
+
+    assert why() == ""
+    assert why(one=origin, two=origin) == ""
+    old = {**origin, "code": {**code, "src/everlearn/linalg": "0"}}
+    assert why(one=origin, two=old) == "changed since 000000000000: src/everlearn/linalg"
+    assert "not committed: x" in why(one={**origin, "changed": ["x"]})
+
+
+def test_every_benchmark_names_folders_that_exist(runner, repository):
+    for name, benchmark in runner.BENCHMARKS.items():
+        assert (repository / "benchmarks" / benchmark.script).is_file(), name
+        for folder in benchmark.folders:
+            assert (repository / "src" / "everlearn" / folder / "__init__.py").is_file(), (name, folder)
