@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
 MODELS = {
     "mixture": IncrementalGaussianMixture(),
-    "mixture, second look": IncrementalGaussianMixture(second_look=True),
+    "mixture without rows": IncrementalGaussianMixture(reservoir=0),
     "PPCA, 5 axes": OnlinePPCA(5),
     "classifier": IncrementalGaussianMixtureClassifier(),
 }

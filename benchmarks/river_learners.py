@@ -47,7 +47,7 @@ def main() -> None:
         X = rng.normal(size=(ROWS, D))
         dicts = [{f"f{i:02d}": value for i, value in enumerate(row)} for row in X.tolist()]
         rows = [X[i : i + 1].copy() for i in range(ROWS)]
-        for model in (IncrementalGaussianMixture(beta=0.0), OnlinePPCA(n_components=2)):
+        for model in (IncrementalGaussianMixture(), OnlinePPCA(n_components=2)):
             detector, array_model = AnomalyDetector(model), model.copy().partial_fit(X)
             detector.learn_many(dicts)
             print(f"{D} features, {type(model).__name__}: dicts, arrays")
