@@ -166,6 +166,7 @@ class Host:
 
     def solve(self, R: Array, Y: Array, learned: NDArray[np.bool_]) -> Array:
         """Forward substitution in steps: each takes the solved rows out of the next ones in one product."""
+        # Rows that were not learned are unit rows of R: zero in Y stays zero in Z and leaves no trace in Z'Z.
         if not learned.all():
             Y[~learned] = 0.0
         D = Y.shape[-1]
@@ -182,6 +183,8 @@ class Host:
         if D < LARGE:
             kernels.downdate_stack(precisions, Z, scale)
         else:
+            # One triangle is half the work; the other is mirrored once, when the matrices are released, not after every
+            # block.
             divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), D, TRIANGLE)
             matrices.half[which] = True
 
@@ -205,6 +208,7 @@ def gram_upper(E: Array, Y: Array, P: Array) -> None:
     """P = 1 + E Y': the upper triangle, and some more."""
     _, m, D = E.shape
     pieces = _pieces(D)
+    # Two rectangles at least, also for one thread: they leave out about a quarter of the square, below the diagonal.
     cuts = list(itertools.pairwise(_cuts(m, max(pieces, 2), RECTANGLES)))
     if pieces == 1:
         for start, stop in cuts:

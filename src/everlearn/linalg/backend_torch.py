@@ -45,6 +45,7 @@ class TorchMatrices(NamedTuple):
     def release(self, n: int) -> None:
         """Copy the matrices back, exactly symmetric."""
         for part in _chunks(self.origin[:n]):
+            # Batched products are not symmetric to the last bit, and learning row by row relies on that.
             held = self.precisions[part]
             self.device.fetch((held + held.mT).mul_(0.5), self.origin[part])
 
@@ -60,6 +61,7 @@ class Slabs:
     def part(self, start: int, stop: int) -> Any:
         """Consecutive rows on the device; a block may begin in one slab and end in another."""
         first, last = start // self._length, (stop - 1) // self._length
+        # Blocks are taken in order: slabs behind the first are never asked for again.
         for number in [number for number in self._sent if number < first]:
             del self._sent[number]
         for number in range(first, min(last + AHEAD, (len(self._X) - 1) // self._length) + 1):
@@ -128,6 +130,7 @@ class TorchDevice:
     def rank_update(self, matrices: TorchMatrices, which: slice, Z: Any, share: Array) -> None:
         """Rank-m update of whole matrices."""
         held = matrices.precisions[which]
+        # One call where there is one scale; baddbmm takes a number for all matrices, not one for each.
         if len(share) == 1:
             held.baddbmm_(Z.mT, Z, beta=1.0 / share[0], alpha=-1.0 / share[0])
         else:
@@ -156,7 +159,10 @@ class TorchDevice:
             return self.tensor(array)
         with self.torch.cuda.stream(self.stream):
             rows = self.tensor(array)
+        # The memory belongs to the copying stream: without the record it could be given away while the other stream
+        # reads it.
         rows.record_stream(stream)
+        # Nobody may see the rows before they have arrived; only this thread waits.
         self.stream.synchronize()
         return rows
 

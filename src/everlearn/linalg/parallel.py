@@ -60,6 +60,7 @@ def _library(loaded: Any) -> _Library:
 
 def available() -> int:
     """Threads that may be used: as many as BLAS would."""
+    # Inside a section BLAS would answer one; what it had before says how many there are.
     with _limit.lock:
         counts = _limit.before if _limit.sections else [library.get() for library in _libraries()]
     return min(counts, default=1)
@@ -69,6 +70,8 @@ def available() -> int:
 def one_blas_thread() -> Iterator[None]:
     """A section in which BLAS has one thread; sections may overlap, in this thread or others."""
     with _limit.lock:
+        # The number of threads belongs to the process: the first section in takes it down, the last one out restores
+        # it.
         if _limit.sections == 0:
             _limit.before = [library.get() for library in _libraries()]
             _set([1] * len(_limit.before))
@@ -91,6 +94,7 @@ def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Resu
     """The results of a function for independent items; those of a single item may use the threads of BLAS."""
     if len(items) < 2:
         return [function(item) for item in items]
+    # Work that is a share already is not divided again: the other threads are busy with shares of their own.
     n = 1 if is_shared() else min(available(), len(items))
     with _sharing():
         return _in_threads(function, items, n) if n > 1 else [function(item) for item in items]
@@ -138,9 +142,12 @@ def _in_threads(function: Callable[[Item], Result], items: Sequence[Item], n: in
         try:
             work()
         finally:
+            # After an exception nobody begins another item. Threads that have begun are waited for: they work on the
+            # caller's arrays.
             waiting.clear()
             begun = [helper for helper in helpers if not helper.cancel()]
             wait(begun)
+    # Exceptions of the helpers come out here.
     for helper in begun:
         helper.result()
     return [results[number] for number in range(len(items))]
