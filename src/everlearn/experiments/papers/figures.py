@@ -54,6 +54,7 @@ def line(x: ArrayLike, y: ArrayLike, name: str, role: str = "ours", *, legend: b
 
 def band(x: ArrayLike, low: ArrayLike, high: ArrayLike, name: str, role: str = "ours") -> Trace:
     """Return the area between two lines, in the colour of a role."""
+    # There along the upper line and back along the lower: plotly fills a closed curve.
     across = np.concatenate([np.asarray(x), np.asarray(x)[::-1]])
     around = np.concatenate([np.asarray(high), np.asarray(low)[::-1]])
     colour = COLOURS.get(role, role)
@@ -87,6 +88,7 @@ def heat(z: ArrayLike, x: list[str], y: list[str], *, most: float) -> Trace:
 
 def picture(z: ArrayLike, *, low: float, high: float) -> Trace:
     """Return a picture in shades of grey, its first row on top."""
+    # plotly draws row 0 at the bottom.
     values = np.asarray(z, dtype=np.float64)[::-1]
     trace = {"type": "heatmap", "z": short(values, 3), "colorscale": "Greys", "zmin": low, "zmax": high}
     return {**trace, "showscale": False, "hoverinfo": "skip"}

@@ -82,6 +82,8 @@ def plan(items: Sequence[Item], settings: Settings, processes: int | None = None
     groups += [[item] for item in long]
     shares: list[list[Item]] = [[] for _ in range(min(processes or joblib.cpu_count(), len(groups)))]
     for group in sorted(groups, key=settings.cost, reverse=True):
+        # Largest first, each to the process with the least so far. Items of a paper stay together where they are short:
+        # they share simulations and imports.
         min(shares, key=settings.cost).extend(group)
     return Plan(shares, [item for item in items if item.alone])
 
@@ -112,6 +114,7 @@ def _run_here(items: Sequence[Item], settings: Settings, keep: Keep, report: Rep
 
 
 def _run_in_processes(shares: list[list[Item]], settings: Settings, keep: Keep, report: Report) -> None:
+    # A fork would copy locks of BLAS threads that it does not copy.
     spawn = multiprocessing.get_context("spawn")
     messages = spawn.SimpleQueue()
     with _executor(len(shares), spawn, messages) as executor:

@@ -27,6 +27,8 @@ def provenance() -> dict[str, Any]:
 def commit() -> str | None:
     """Return the commit of the checkout that this file is tracked in, "+" behind it if files were changed."""
     here = Path(__file__)
+    # An installed package may lie inside somebody else's repository (a virtual environment in a checkout), whose commit
+    # would be the wrong one.
     if _git(here, "ls-files", "--error-unmatch", here.name) is None:
         return None
     head = _git(here, "rev-parse", "--short=12", "HEAD")

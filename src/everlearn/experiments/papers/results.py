@@ -102,6 +102,7 @@ class Findings:
         """Return everything as plain lists, dictionaries and numbers."""
         verdict, why = self.verdict()
         found = asdict(self)
+        # Comparisons of arrays give np.bool_, which JSON does not take.
         for record, claim in zip(found["claims"], self.claims, strict=True):
             record["verdict"] = claim.verdict
             record["as_printed"] = bool(claim.as_printed)

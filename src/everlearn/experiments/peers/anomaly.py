@@ -55,6 +55,7 @@ class Coin(Model):
         return np.random.default_rng(0).random(len(X))
 
 
+# The level at which a detector knows nothing: 0.5 of the ROC, and of average precision the share of anomalies.
 BASELINES = [Contender("chance", "everlearn", Coin, "", baseline=True)]
 
 
@@ -114,8 +115,10 @@ def judge(contender: Contender, stream: Labelled) -> Found:
     began = time.perf_counter()
     scores = np.asarray(model.score_then_learn(stream.X), dtype=float)
     seconds = time.perf_counter() - began
+    # Every detector has to see something first; judged from row one, the table would rank warm-ups.
     start = int(min(UNJUDGED, 0.15 * len(scores)))
     scores, y = scores[start:], stream.y[start:]
+    # As the most usual row there is: a detector that gives no score has not called the row an anomaly.
     least = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
     scores = _finite(np.where(np.isnan(scores), least, scores))
     alarms = getattr(model, "alarm_ratio", None)
@@ -145,6 +148,7 @@ def _finite(scores: Array) -> Array:
 def delays(y: Array, scores: Array) -> list[int]:
     """Rows from the start of each labelled stretch to the first score above the 99 % quantile of unlabelled rows."""
     threshold = np.quantile(scores[y == 0], 0.99)
+    # Pairs of first row and row behind the last of each labelled stretch; zeros at both ends close those at the border.
     edges = np.flatnonzero(np.diff(np.concatenate([[0], y, [0]])))
     found = []
     for first, end in edges.reshape(-1, 2):

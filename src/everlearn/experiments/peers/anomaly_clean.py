@@ -20,6 +20,7 @@ def gaussian(rng: np.random.Generator, n: int) -> Array:
 
 def groups(rng: np.random.Generator, n: int) -> Array:
     """Three groups."""
+    # A generator of its own for the centres: they are the same whatever the seed of the rows.
     return 4.0 * np.random.default_rng(5).normal(size=(3, 4))[rng.integers(3, size=n)] + rng.normal(size=(n, 4))
 
 
@@ -86,8 +87,10 @@ def blamed(make: Clean, size: float, seed: int, rows: int = 2000) -> NDArray[np.
     detector, right = AnomalyDetector().fit(X[:rows]), np.zeros(INJECTED, np.bool_)
     for i, x in enumerate(X[rows:]):
         row, column = x.copy(), rng.integers(X.shape[1])
+        # In standard deviations of the column as it was learned; columns of different units are hit alike.
         row[column] += size * rng.choice([-1.0, 1.0]) * X[:rows, column].std()
         right[i] = detector.explain(row[None]).blame[0].argmax() == column
+        # The clean row: an injected one would be part of what the next is judged by.
         detector.partial_fit(x[None])
     return right
 

@@ -42,6 +42,7 @@ def nab_folder(name: str, context: Context) -> Iterator[Labelled]:
     folder = streams / "nab" if name == "realKnownCause" else streams / "nab" / name
     paths = sorted(folder.glob("*.csv"), key=lambda path: path.stat().st_size)
     for path in paths[: 2 if context.quick else None]:
+        # NAB writes windows with microseconds and rows without: cut to seconds, both compare as text.
         marks = [[edge[:19] for edge in window] for window in windows.get(f"{name}/{path.name}", [])]
         if marks:
             yield _nab_stream(path, marks)
@@ -96,6 +97,7 @@ def rare_classes(context: Context) -> Iterator[Labelled]:
         found = weka.load(name)
         classes = np.asarray(found.target)
         counts = np.bincount(classes)
+        # The rarest class that occurs; of the 19 classes of soybean the four rarest together.
         odd = [k for k in np.argsort(counts) if counts[k]][: 4 if name == "soybean" else 1]
         yield Labelled(f"weka {name}", *rare(found.data, classes, odd, share))
     X, classes = segment()
@@ -141,6 +143,7 @@ def autoregressive(rng: np.random.Generator, n: int, d: int, a: float) -> Array:
     """Columns x_t = a x_(t-1) + noise of unit variance."""
     from scipy.signal import lfilter
 
+    # So that the columns, and not the noise, have unit variance, whatever a is.
     noise = rng.normal(size=(n, d)) * np.sqrt(1 - a * a)
     return np.asarray(lfilter([1.0], [1.0, -a], noise, axis=0))
 
@@ -207,6 +210,7 @@ def seasonal(kind: str) -> Callable[[np.random.Generator, int], tuple[Array, Arr
             x[rows] += rng.choice([-1, 1], 25) * rng.uniform(0.8, 1.6, 25)
             y[rows] = 1
             return x[:, None], y
+        # Behind the rows that are not judged, and at distances at which two faults do not overlap.
         places = np.arange(700, n - 100, 100)
         for first in rng.choice(places, min(8, len(places)), replace=False):
             part = slice(first, first + 60)
@@ -240,6 +244,7 @@ def machine(kind: str, columns: int = 6) -> Callable[[np.random.Generator, int],
                 X[part, j] += spread[j] * {
                     "ramp": np.linspace(0, 4, 100), "noise": rng.normal(size=100), "shift": np.full(100, 1.5)
                 }[kind]  # fmt: skip
+        # Sensors in different units: a detector that is not scale-free sees one of them only.
         return X * 10.0 ** rng.integers(-3, 4, size=columns), y
 
     return make

@@ -44,6 +44,7 @@ class Fixed(Model):
         return list(range(len(X))) if self.always else []
 
 
+# Either end of the trade-off: a delay alone, or a rate of false alarms alone, is won by one of these.
 BASELINES = [
     Contender("always fires", "everlearn", lambda: Fixed(True), "", baseline=True),
     Contender("never fires", "everlearn", lambda: Fixed(False), "", baseline=True),
@@ -74,6 +75,7 @@ def _figures(contender: Contender, context: Context) -> dict[str, Value]:
             alarms = contender.make().alarms(stream.X)
             waits[kind] += delays(alarms, stream.changes)
             n_false += len(false_alarms(alarms, stream.changes))
+            # Rows in which an alarm would be a false one.
             n_rows += len(stream.X) - HORIZON * len(stream.changes)
     found: dict[str, Value] = {kind: float(np.mean(values)) for kind, values in waits.items() if values}
     every = [wait for values in waits.values() for wait in values]

@@ -41,6 +41,7 @@ def prepared(context: Context, order: str) -> list[tuple[Array, Array]]:
     found = []
     for _, X, labels in labelled(context):
         X = X[:, X.std(axis=0) > 0]  # a constant column has infinite density, and decides every comparison
+        # Both orders have the same rows to learn and to test: the difference is the order alone.
         train, test = split(X)
         X = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
         if order == "sorted":

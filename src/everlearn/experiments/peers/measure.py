@@ -28,6 +28,7 @@ def measured(contender: Contender, measures: list[Measure], measure: Callable[[]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Warnings of peers (convergence, deprecations) are theirs to solve, and would drown what the program says.
             values = measure()
             return Row(contender, values, str(values.pop(WHY, "")))
     except Exception as error:  # whatever a peer raises, the others are still measured

@@ -26,6 +26,7 @@ class Standardised(Model):
         """Score of each row before it was learned."""
         mean, squares, scores = np.zeros(X.shape[1]), np.ones(X.shape[1]), np.full(len(X), np.nan)
         for i, x in enumerate(X):
+            # Welford's update; `squares` begins with one, so that the first rows do not divide by zero.
             away = x - mean
             mean = mean + away / (i + 1)
             squares = squares + away * (x - mean)

@@ -58,6 +58,7 @@ class Precision(OneByOne):
     def fit(self, X: Array) -> None:
         """Learn all rows in one pass."""
         super().fit(X)
+        # EmpiricalPrecision gives no mean; that of its rows is what it would have.
         self.mean = np.nanmean(X, axis=0)
 
     def log_density(self, X: Array) -> Array:

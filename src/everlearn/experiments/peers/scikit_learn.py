@@ -75,6 +75,8 @@ class Forest(Model):
         """How odd each row is to the forest of the rows that came before the last doubling."""
         scores = np.full(len(X), np.nan)
         start = FIRST_FIT
+        # Each row is judged by a model of earlier rows only. Doubling keeps the number of fits logarithmic in the
+        # stream.
         while start < len(X):
             self.fit(X[:start])
             scores[start : 2 * start] = -self.model.score_samples(X[start : 2 * start])
@@ -131,6 +133,7 @@ class Ridge:
 
 def gaussian_interval(mean: Array, std: Array) -> tuple[Array, Array, Array]:
     """Mean and the limits between which nine tenths of a Gaussian lie."""
+    # The 95 % quantile of the standard normal distribution: 5 % lie beyond it on either side.
     half = 1.6448536269514722 * std
     return mean, mean - half, mean + half
 

@@ -80,6 +80,7 @@ class Table(NamedTuple):
         best = self.best(measure)
         if best is None or not row.competes(measure):
             return False
+        # By what is shown: two rows with the same digits in print are equal, and both stand out.
         return measure.show(row.value(measure.key)) == measure.show(best.value(measure.key))
 
     def notes(self) -> list[str]:

@@ -19,6 +19,8 @@ from everlearn.gaussian.mixture import log_density as mixture_log_density
 from everlearn.gaussian.reduction import distance, squared_error
 from everlearn.typing import Array
 
+# The slides illustrate this by a picture without numbers: these posteriors are ours, chosen so that both rules, the
+# mixture and its modes can be told apart.
 POSTERIORS = Mixture(
     np.array([0.5, 0.5]),
     np.array([[-1.0, 0.0], [1.2, 0.6]]),
@@ -48,10 +50,12 @@ def moment_matching(context: Context) -> Findings:
     """Merge two posteriors by both rules, and check what each rule claims to be best at."""
     f = POSTERIORS
     merged = {"mean-IMM": mean_imm(*f), "mode-IMM": mode_imm(*f)}
+    # Both rules have a closed form; the modes of the mixture are found by search and know nothing of either.
     top = everlearn.modes(f).points
     rng = np.random.default_rng(context.seed)
     divergence = {name: _divergence(f, g) for name, g in merged.items()}
     pool = {name: _pooled(f, g.mean) for name, g in merged.items()}
+    # "Best" is tried against 200 random neighbours: a mistake in the formula would leave one of them lower.
     nearby = [_perturbed(merged["mean-IMM"], rng) for _ in range(200)]
     least = min(_divergence(f, g) for g in nearby)
     highest = max(_pooled(f, merged["mode-IMM"].mean + 0.3 * rng.normal(size=2)) for _ in range(200))
@@ -127,6 +131,7 @@ def _perturbed(g: Gaussian, rng: np.random.Generator) -> Gaussian:
 def _streaming_gap(rng: np.random.Generator) -> float:
     """Largest difference between the merged posteriors of two halves and the posterior of all rows."""
     noise, prior = np.array([[1.0, 0.4], [0.4, 2.0]]), Gaussian(np.zeros(2), 9.0 * np.eye(2))
+    # Halves of unequal size, so that weights that ignore the number of rows do not pass.
     X = rng.multivariate_normal([1.0, -2.0], noise, 40)
     halves = [_posterior(part, noise, prior) for part in (X[:15], X[15:])]
     merged = bayes(np.array([g.mean for g in halves]), np.array([g.covariance for g in halves]), prior)
@@ -136,6 +141,7 @@ def _streaming_gap(rng: np.random.Generator) -> float:
 
 def _posterior(X: Array, noise: Array, prior: Gaussian) -> Gaussian:
     """Posterior of the mean of rows with known noise."""
+    # Conjugate update of a mean: precisions add, and so do precision-weighted means.
     precision = np.linalg.inv(prior.covariance) + len(X) * np.linalg.inv(noise)
     pull = np.linalg.solve(prior.covariance, prior.mean) + np.linalg.solve(noise, X.sum(axis=0))
     covariance = np.linalg.inv(precision)
@@ -151,6 +157,7 @@ def crowd(rng: np.random.Generator, n_components: int = 24) -> Mixture:
     means = centres[np.arange(n_components) % 4] + 0.8 * rng.normal(size=(n_components, 2))
     A = 0.6 * rng.normal(size=(n_components, 2, 2))
     covariances = A @ np.swapaxes(A, 1, 2) + 0.15 * np.eye(2)
+    # Unequal weights: with equal ones a reduction that ignores them would pass.
     weights = rng.dirichlet(np.full(n_components, 3.0))
     return Mixture(weights, means, covariances)
 
@@ -170,6 +177,7 @@ def reduction(context: Context) -> Findings:
             squared[m].append(squared_error(f, g, relative=True))
     f = crowd(np.random.default_rng([context.seed, 0]))
     one = everlearn.reduce(f, 1)
+    # Mean-IMM is the moment-matched Gaussian of a mixture: one formula of another module as the truth of this one.
     exact = mean_imm(*f)
     gap = float(max(np.abs(one.means[0] - exact.mean).max(), np.abs(one.covariances[0] - exact.covariance).max()))
     means = [float(np.mean(lost[m])) for m in sizes]
@@ -218,9 +226,11 @@ def ridgeline(context: Context) -> Findings:
         np.array([[0.0, 0.0], [1.0, 1.0]]),
         np.array([[[1.0, 0.0], [0.0, 0.05]], [[0.05, 0.0], [0.0, 1.0]]]),
     )
+    # Crossed covariances give more modes than components, the case in which the ridgeline is needed at all.
     curve, tops = everlearn.ridgeline(f), everlearn.modes(f)
     off = float(max(np.min(np.linalg.norm(curve.points - top, axis=1)) for top in tops.points))
     rng = np.random.default_rng(context.seed)
+    # A check from outside: samples that lie higher than the highest mode would show a mode that was missed.
     best = float(mixture_log_density(sample(f, context.pick(20_000, 200_000), rng)[0], f).max())
     middle = mode_imm(*f).mean
     on_it = float(np.min(np.linalg.norm(everlearn.ridgeline(f, n_points=2001).points - middle, axis=1)))

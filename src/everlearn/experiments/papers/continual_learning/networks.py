@@ -21,6 +21,7 @@ PUBLIC = {
     "disjoint": "Public figures of other methods, not of these slides: OWM 96.35 (784-800-10), CAB 94.84.",
     "shuffled": "Public figure of another method, not of these slides: OWM 98.36 (three tasks).",
 }
+# Among the candidates of the FIGMN item "mnist" (40, 50, 60).
 N_AXES = 50
 
 
@@ -30,6 +31,7 @@ def tasks_of(context: Context, protocol: str, seed: int) -> list[Task]:
     n, m = context.pick((3000, 1000), (60_000, 10_000))
     rows = np.random.default_rng(seed).permutation(60_000)[:n]
     X, X_test = ((part / np.float32(255)).astype(np.float32) for part in (data.data[rows], data.test_data[:m]))
+    # A permuted copy of every image for each task: single precision halves the memory, and is what the network takes.
     test = X_test, data.test_target[:m].astype(np.int64)
     labels = data.target[rows].astype(np.int64)
     if protocol == "disjoint":
@@ -41,6 +43,7 @@ def train_networks(context: Context, tasks: list[Task], seed: int, **transfer: A
     """Train one network through all tasks, and merge by each rule."""
     require("torch", extra="torch")
     networks = importlib.import_module("everlearn.networks")
+    # 784-800-10 is the size of the public figures in PUBLIC; the slides name none.
     network = networks.multilayer_perceptron((784, context.pick(100, 800), 10), random_state=seed)
     epochs = epochs_of(context, len(tasks))
     found: dict[str, Results] = networks.run_imm(network, tasks, random_state=seed, epochs=epochs, **transfer)
@@ -73,6 +76,7 @@ def disjoint_mnist(context: Context) -> Findings:
     """Two halves of the digits, one after the other."""
     context.mnist()
     require("torch", extra="torch")
+    # Dropout towards the weights of the task before, and none, from the paper on incremental moment matching.
     transfers = {"weight-transfer": {"drop": 0.0}, "drop-transfer": {"drop": 0.5}}
     scores: dict[tuple[str, str], list[Array]] = {}
     n_runs = context.pick(1, 2)
@@ -99,8 +103,10 @@ def disjoint_mnist(context: Context) -> Findings:
 
 def _mixtures(tasks: list[Task]) -> Array:
     """Accuracies of axes from the first task, then one mixture a class."""
+    # Only rows of the first task: later digits must not be seen before their turn, not even without labels.
     axes = learn_axes(tasks[0].X[:5000].astype(np.float64), N_AXES)
     model = classifier(axes)
+    # R[i, j]: accuracy on task j after task i.
     R = np.zeros((len(tasks), len(tasks)))
     for i, task in enumerate(tasks):
         labels = np.asarray(task.y)

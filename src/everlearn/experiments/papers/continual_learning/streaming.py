@@ -61,6 +61,7 @@ def likelihood(batch: Regression) -> tuple[Array, Array]:
 def laplace(batch: Regression, prior: tuple[Array, Array], rounds: int = 100) -> tuple[Array, Array]:
     """Laplace posterior of a logistic regression under a Gaussian prior, by damped Newton steps."""
     mean, precision = prior
+    # From the mean of the prior, near which the new maximum lies when a batch has few rows.
     w = mean.copy()
 
     def objective(w: Array) -> float:
@@ -71,6 +72,8 @@ def laplace(batch: Regression, prior: tuple[Array, Array], rounds: int = 100) ->
         p = expit(batch.X @ w)
         hessian = precision + (batch.X.T * (p * (1 - p))) @ batch.X
         step = np.linalg.solve(hessian, batch.X.T @ (p - batch.y) + precision @ (w - mean))
+        # Newton overshoots where the logistic curve is flat; halving until the objective falls makes each step a
+        # descent.
         size = 1.0
         while objective(w - size * step) > objective(w) and size > 1e-8:
             size *= 0.5
@@ -102,6 +105,8 @@ def streaming(context: Context) -> Findings:
         rng = np.random.default_rng([context.seed, run])
         data, counts = linear(rng), rng.poisson(3.0, ROWS).astype(np.float64)
         classes = logistic(rng)
+        # The truth here is Laplace's posterior of all rows, not the exact one: what is measured is what cutting into
+        # batches costs, not what Laplace's approximation costs.
         whole = laplace(classes, prior)
         for n in BATCHES:
             gaps["linear regression"] = max(gaps["linear regression"], *_linear_gaps(data, n, prior))
@@ -110,6 +115,7 @@ def streaming(context: Context) -> Findings:
             chained = StreamingPosterior(prior)
             apart = []
             for batch in cut(classes, n):
+                # The posterior so far is the prior of the next fit; `apart` begins with the first prior each time.
                 chained.assign(laplace(batch, chained.posterior))
                 apart.append(StreamingPosterior(prior).assign(laplace(batch, prior)))
             for name, belief in (("one after another", chained), ("apart, merged", merge(apart, method="bayes"))):
@@ -133,6 +139,7 @@ def _merged_gap(data: Regression, n: int, prior: tuple[Array, Array]) -> float:
 
 def _conditioned(data: Regression) -> tuple[Array, Array]:
     """Mean and covariance of the weights given the targets, of their joint Gaussian; the prior is standard."""
+    # In the space of rows (240 x 240) where the code under test works with columns (4 x 4): no formula is shared.
     gain = np.linalg.solve(data.X @ data.X.T + NOISE * np.eye(ROWS), data.X).T
     return gain @ data.y, np.eye(COLUMNS) - gain @ data.X
 

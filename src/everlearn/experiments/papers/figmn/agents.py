@@ -11,6 +11,8 @@ from everlearn.experiments.papers.figmn.paper import PAPER
 from everlearn.experiments.papers.registry import Context, Skip
 from everlearn.experiments.papers.results import Cell, Claim, Findings, Table, measured
 
+# Table 5: FIGMN, Sarsa(lambda) and the duelling double DQN. Its column for TRPO is left out: nothing here is run for
+# it.
 PRINTED = {
     "cart-pole": ("108.80 ± 22.49", "557", "51.00 ± 7.24"),
     "mountain-car": ("403.83 ± 79.23", "1872.50 ± 6.04", "-"),
@@ -74,6 +76,7 @@ def _tune_sarsa(context: Context) -> tuple[dict[str, dict[str, float]], Table]:
         for chosen in itertools.product(*values.values())
     ]
     jobs = [("Sarsa", task, seed, BUDGET, settings) for task, settings in grid for seed in TUNING_SEEDS]
+    # `each` gives results in the order of the jobs: the n seeds of a setting lie side by side.
     starts = context.each(_start, jobs, "tuning", keep=True)
     n = len(TUNING_SEEDS)
     means = [_counted(starts[i * n : (i + 1) * n]) for i in range(len(grid))]
@@ -135,6 +138,7 @@ def _claims(found: dict[str, dict[str, list[int | None]]]) -> list[Claim]:
     claims = []
     for task, printed in PRINTED.items():
         starts = found[task]["mixture"]
+        # A mean over the solved runs alone would reward giving up: at least nine of ten runs have to solve the task.
         share = np.mean([start is not None for start in starts])
         claims.append(
             Claim(
@@ -154,6 +158,7 @@ def _claims(found: dict[str, dict[str, list[int | None]]]) -> list[Claim]:
 def _compared(found: dict[str, dict[str, list[int | None]]], rival: str, said: str, sign: int = 1) -> Claim:
     """A claim that the mixture needs fewer episodes than a rival, or, with a sign of -1, more."""
     tasks = [task for task in found if sign > 0 or task != "mountain-car"]  # the paper prints no network there
+    # Compared with unsolved runs at the full budget, on both sides alike.
     means = {task: (_counted(found[task]["mixture"]), _counted(found[task][rival])) for task in tasks}
     words = "; ".join(f"{task}: {ours:.1f} against {theirs:.1f}" for task, (ours, theirs) in means.items())
     return Claim(

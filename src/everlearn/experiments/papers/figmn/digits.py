@@ -20,6 +20,7 @@ from everlearn.typing import Array
 Labels = NDArray[np.int64]
 
 UNLABELLED = 5000
+# Held out of the training images: the test images choose nothing.
 VALIDATION = 10_000
 
 
@@ -47,12 +48,14 @@ class Axes(NamedTuple):
 
 def learn_axes(X: Array, n_axes: int) -> Axes:
     """Learn axes from rows without labels, in one pass."""
+    # The gain 1/k weighs all rows alike: the axes of the rows as a whole, whatever their order.
     model = OnlinePPCA(n_axes, learning_rate=PowerSchedule(1.0, 1.0)).fit(X)
     return Axes(model, float(np.sqrt(np.mean(model.explained_variance_))))
 
 
 def classifier(axes: Axes) -> IncrementalGaussianMixtureClassifier:
     """Return a classifier for images along some axes, all of them in the same unit."""
+    # One unit for all axes: dividing each by its own spread would make axes of little variance as loud as the first.
     return IncrementalGaussianMixtureClassifier(scale=np.full(len(axes.model.components_), axes.typical))
 
 
@@ -94,6 +97,7 @@ def _validate(axes: Axes, train: Images, held: Images) -> float:
 
 def seen_so_far(results: Results, counts: Labels) -> Array:
     """Accuracy on all test images of the digits that have come, after each, in percent."""
+    # Row i counts the digits 0 to i, by their test images: the accuracy on all images so far, not the mean of classes.
     weights = np.tril(np.ones_like(results.R)) * counts
     return np.asarray(100.0 * (results.R * weights).sum(axis=1) / weights.sum(axis=1))
 
@@ -136,6 +140,8 @@ def _one_run(n_axes: int, images: Images, test: Images, rng: np.random.Generator
 
 def _first_digit_axes(n_axes: int, images: Images, test: Images) -> Run:
     """The same with the axes of the first digit alone, which nothing had to come before."""
+    # The strict case: in a stream that is class by class nothing mixed comes first, and axes can only be learned from
+    # what the first digit shows.
     zeros = images.X[images.y == 0][:2000]
     return _timed(n_axes, zeros, images, test)
 

@@ -36,8 +36,11 @@ class Igmn:
 
     def learn_one(self, x: Array) -> None:
         """Create a component or update all of them."""
+        # (K, D): the error of the row to every component (eq. 6).
         e = x - self.means
         distances, log_dets = self.look(e)
+        # The novelty criterion of algorithm 1. Printed as "K = 0 or ...", it would update when there is nothing to
+        # update.
         if len(self.counts) and distances.min() < self.threshold:
             self.update(e, distances, _posterior(distances, log_dets, self.counts))
         else:
@@ -55,15 +58,18 @@ class Igmn:
 
     def look(self, e: Array) -> tuple[Array, Array]:
         """Return squared distances and log-determinants of the covariances."""
+        # Eq. 1: this inverse of every component for every row is the O(D^3) that the fast algorithm avoids.
         precisions = np.linalg.inv(self.matrices)
         log_dets = np.linalg.slogdet(self.matrices)[1]
         return np.einsum("ki,kij,kj->k", e, precisions, e), log_dets
 
     def update(self, e: Array, distances: Array, p: Array) -> None:
         """Move every component by its posterior."""
+        # Eq. 5 before eq. 7: the step size uses the accumulated posterior with this row in it.
         self.counts += p
         w = p / self.counts
         self.means += w[:, None] * e
+        # The exact covariance of the moved mean. Eq. 11 as printed subtracts once too often (docs/errata.md).
         for k in range(len(w)):
             self.matrices[k] = (1 - w[k]) * self.matrices[k] + w[k] * (1 - w[k]) * np.outer(e[k], e[k])
 
@@ -73,6 +79,7 @@ class Igmn:
 
     def predict_one(self, x: Array) -> Array:
         """Return the expected targets of one row."""
+        # Targets are the last columns: inputs are [:n] and targets [n:] of every mean and matrix (eq. 14 to 16).
         n = len(x)
         e = x - self.means[:, :n]
         inputs = self.matrices[:, :n, :n]
@@ -99,6 +106,7 @@ class Figmn(Igmn):
 
     def look(self, e: Array) -> tuple[Array, Array]:
         """Return squared distances and log-determinants of the covariances."""
+        # Lambda e of each component (eq. 25), kept for the rank-one update of the same row.
         self.products = np.stack([m @ row for m, row in zip(self.matrices, e, strict=True)]) if len(e) else e
         return np.einsum("ki,ki->k", e, self.products), self.log_dets
 
@@ -107,8 +115,10 @@ class Figmn(Igmn):
         self.counts += p
         w = p / self.counts
         self.means += w[:, None] * e
+        # The matrix determinant lemma (eq. 26) in logarithms: a determinant of 784 columns leaves the range of floats.
         self.log_dets += e.shape[1] * np.log1p(-w) + np.log1p(w * distances)
         for k, u in enumerate(self.products):
+            # Sherman and Morrison (eq. 19) for the exact update, in place of eq. 24.
             self.matrices[k] -= (w[k] / (1 + w[k] * distances[k])) * np.outer(u, u)
             self.matrices[k] /= 1 - w[k]
 
@@ -116,11 +126,16 @@ class Figmn(Igmn):
         """Return the expected targets of one row (eq. 32, as it should read)."""
         n = len(x)
         e = x - self.means[:, :n]
+        # Lambda_t^-1 is the conditional covariance (eq. 33); its size is the number of targets, so that this inverse is
+        # small.
         targets = np.linalg.inv(self.matrices[:, n:, n:])
         pulls = np.stack([m[n:, :n] @ row for m, row in zip(self.matrices, e, strict=True)])
         inner = np.stack([m[:n, :n] @ row for m, row in zip(self.matrices, e, strict=True)])
         moved = np.einsum("kts,ks->kt", targets, pulls)
+        # The precision of the inputs alone is a Schur complement of Lambda; taken within the quadratic form, it is
+        # never formed.
         distances = np.einsum("ki,ki->k", e, inner) - np.einsum("kt,kt->k", pulls, moved)
+        # |Sigma_i| = |Sigma| / |Lambda_t^-1|, the determinant of the inputs' own covariance.
         log_dets = self.log_dets - np.linalg.slogdet(targets)[1]
         return _posterior(distances, log_dets, self.counts) @ (self.means[:, n:] - moved)
 

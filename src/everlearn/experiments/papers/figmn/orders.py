@@ -26,6 +26,7 @@ PAPER_MODE, DEFAULT, BATCH = "FIGMN", "everlearn default", "batch EM, ten starts
 def columns(name: str) -> Array:
     """Inputs of a set without gaps, in units of their spread; what does not vary is left out."""
     X = datasets.load(name).data
+    # Gaps are filled for all three alike: batch EM takes none.
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     return np.ascontiguousarray((X / spread(X))[:, X.std(axis=0) > 0.0])
 
@@ -36,6 +37,7 @@ def partitions(X: Array, make: Any, seed: int, n_orders: int) -> tuple[list[Any]
     for order in range(n_orders):
         rows = np.random.default_rng([seed, order]).permutation(len(X))
         model = make(order).fit(X[rows])
+        # All rows in their own order, so that partitions of different runs can be compared row by row.
         clusters.append(model.predict(X))
         counts.append(len(model.weights_))
         scores.append(float(model.score(X)))

@@ -58,7 +58,9 @@ def grow(X: Pixels, y: NDArray[np.int64] | None, delta: float, parts: int = 1) -
 def accuracy(model: FIGMN, X: Pixels, y: NDArray[np.int64]) -> float:
     """Share of images whose class column has the largest conditional mean, in percent."""
     right = 0
+    # In parts, to bound the memory that the conditionals of all components take.
     for part in np.array_split(np.arange(len(X)), max(len(X) // 2500, 1)):
+        # The ten class columns are gaps, which the model fills with their conditional means (eq. 32).
         rows = np.hstack([X[part] / 255.0, np.full((len(part), N_CLASSES), np.nan)])
         found = model.predict_columns(rows, target=list(range(X.shape[1], X.shape[1] + N_CLASSES)))
         right += int(np.sum(np.argmax(found, axis=1) == y[part]))
@@ -108,6 +110,7 @@ def pixels(context: Context) -> Findings:
     best = deltas[int(np.argmax([score for score, _ in scores]))]
     passes = [(True, X, y, test, test_y, best), (False, X, y, test, test_y, CLUSTERING_DELTA)]
     labelled, free = context.each(_whole_pass, passes, "passes")
+    # Purity rises with the number of clusters: a figure alone says nothing without another method of the same size.
     kmeans = MiniBatchKMeans(free.n_components[-1], n_init=3, random_state=context.seed).fit(X)
     beside = purity(kmeans.predict(test).astype(np.int64), test_y)
     rows: list[list[Cell]] = [

@@ -31,6 +31,7 @@ def halves(name: str, seed: int) -> list[Fold]:
     data = datasets.load(name)
     order = np.random.default_rng(seed).permutation(len(data.data))
     X, y = data.data[order], data.target[order]
+    # Weka's cross-validation is stratified by default; the paper says "2-fold" and no more.
     parts = StratifiedKFold(2, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
@@ -81,7 +82,9 @@ def delta_by_halves(context: Context) -> Findings:
 
 def mixture_bytes(model: FIGMNClassifier) -> int:
     """What the paper's model holds: mean, precision, determinant, two counts for every component."""
+    # D counts the class columns, which the paper's network has beside the inputs.
     K, D = model.n_components_, model.n_features_in_ + len(model.classes_)
+    # The whole matrix: the equations of the paper make no use of its symmetry.
     return FLOAT * K * (D + D * D + 3)
 
 
@@ -103,6 +106,7 @@ def memory(context: Context) -> Findings:
         sizes[name] = mixture_bytes(figmn(part)), *forest_bytes(forest)
     kB = np.array(list(sizes.values())) / 1024
     ratios = kB[:, 1:] / kB[:, :1]
+    # The geometric mean, because ratios of 2 and 1/2 should cancel.
     typical = np.exp(np.log(ratios).mean(axis=0))
     rows: list[list[Cell]] = [
         [PAPER_NAMES[name], *(measured(v) for v in kB[i]), *(measured(v) for v in ratios[i])]

@@ -31,6 +31,7 @@ class Kept(NamedTuple):
 
 def covariance_step(Sigma: Array, e: Array, w: float) -> tuple[Array, Array]:
     """Eq. 17 and 18: the covariance after each of the two steps."""
+    # e* (eq. 10), the error to the moved mean, and delta mu (eq. 8).
     error, moved = (1 - w) * e, w * e
     between = (1 - w) * Sigma + w * np.outer(error, error)
     return between, between - np.outer(moved, moved)
@@ -40,10 +41,12 @@ def two_steps(kept: Kept, e: Array, w: float) -> Kept:
     """Eq. 21 and 22, with the determinants of 28 and 29."""
     Lambda, log_det = kept
     error, moved = (1 - w) * e, w * e
+    # Eq. 21: Sherman and Morrison for the square that is added.
     u = Lambda @ error
     d2 = error @ u
     between = Lambda / (1 - w) - (w / (1 - w) ** 2 / (1 + w / (1 - w) * d2)) * np.outer(u, u)
     log_det = log_det + len(e) * np.log(1 - w) + np.log(1 + w / (1 - w) * d2)
+    # Eq. 22: for the square that is subtracted. Its denominator is what can reach zero.
     v = between @ moved
     left = 1 - moved @ v
     return Kept(between + np.outer(v, v) / left, float(log_det + np.log(left)))
@@ -53,6 +56,7 @@ def one_step(kept: Kept, e: Array, w: float) -> Kept:
     """Sherman and Morrison's formula for eq. 23, as eq. 24 should read, and eq. 30."""
     Lambda, log_det = kept
     u = Lambda @ e
+    # Factor of e e' in eq. 23, over the (1 - w) of the matrix that it is added to.
     c = w * (1 - 3 * w + w * w) / (1 - w)
     left = 1 + c * (e @ u)
     precision = Lambda - (c / left) * np.outer(u, u)
@@ -100,7 +104,9 @@ def two_step(context: Context) -> Findings:
     for _ in context.track(range(n), "updates"):
         Sigma, e, w = draw(10, rng)
         between, after = covariance_step(Sigma, e, w)
+        # The claim is about eq. 17: whether the first step takes anything off the covariance.
         singular += bool(np.linalg.eigvalsh(between - (1 - w) * Sigma).min() < -1e-12)
+        # No inverse exists to compare with; these are counted, and none of the forms is judged on them.
         if np.linalg.eigvalsh(after).min() <= 0.0:
             indefinite += 1
             continue

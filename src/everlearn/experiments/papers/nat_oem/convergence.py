@@ -54,6 +54,7 @@ def learning_curves(context: Context, *, sequential: bool) -> tuple[dict[tuple[s
                 line([0, TRAIN], [best, best], "batch ML", "truth", dash="dot", width=1, legend=mode == "default"),
             ],
             {"title": "row"},
+            # Six nats below the best: the first rows lie far lower, and would flatten what the paper's figure shows.
             {"title": "test log-likelihood", "range": [best - 6, best + 0.5]},
             class_ends() if sequential else (),
         )
@@ -77,6 +78,7 @@ def figure_1(context: Context) -> Findings:
     """Test log-likelihood over time, independent rows."""
     found, drawn, table = learning_curves(context, sequential=False)
     gains = {mode: gain(found, mode, "NAT-oEM-step") for mode in MODES}
+    # A sixth of the points in time lies near row 500, from which on the paper calls the lines parallel.
     early = {mode: gain(found, mode, "NAT-oEM-step", len(found[mode, "online EM"][0]) // 6) for mode in MODES}
     parallel = abs(gains["paper mode"] - early["paper mode"])
     claims = [
@@ -103,6 +105,7 @@ def figure_2(context: Context) -> Findings:
     found, drawn, table = learning_curves(context, sequential=True)
     step = {mode: gain(found, mode, "NAT-oEM-step") for mode in MODES}
     by_class = {mode: gain(found, mode, "NAT-oEM-class") for mode in MODES}
+    # Without the first points in time: before a few dozen rows every curve jumps.
     falls = {key: float(-np.minimum(np.diff(values.mean(axis=0)[5:]), 0).sum()) for key, values in found.items()}
     fall = {mode: {name: falls[mode, name] for name in POLICIES} for mode in MODES}
     claims = [
@@ -165,6 +168,7 @@ def figure_3(context: Context) -> Findings:
         for c in range(CLASSES)
         for mode in MODES
     ]
+    # Indices of the points in time at which a class has just been learned: forgetting counts from there.
     ends = np.searchsorted(at, np.arange(1, CLASSES + 1) * TRAIN // CLASSES)
     lost = {key: _forgetting(values, ends) for key, values in found.items() if key[0] in MODES}
     rows = [[name, *(measured(lost[mode, name], digits=3) for mode in MODES)] for name in POLICIES]
@@ -205,6 +209,7 @@ def figure_4(context: Context) -> Findings:
             for name, policy in POLICIES.items():
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", DivergenceWarning)
+                    # matrix[i, j]: class j learned after class i, less class j learned alone.
                     matrix = interference(make_model(policy, run), tasks, learn=_learn, score=_score)
                 found.setdefault((mode, name), []).append(matrix)
     mean = {key: np.nanmean(values, axis=0) for key, values in found.items()}

@@ -73,6 +73,7 @@ def log_joint(X: Array, mixture: Mixture) -> Array:
     v = mixture.variances
     with np.errstate(divide="ignore"):
         heights = np.log(mixture.weights) - 0.5 * (np.log(v).sum(axis=1) + X.shape[1] * LOG_2PI)
+    # (n, K) by three matrix products in place of an array (n, K, D).
     squares = (X**2) @ (1.0 / v).T - 2.0 * X @ (mixture.means / v).T + (mixture.means**2 / v).sum(axis=1)
     return np.asarray(heights - 0.5 * squares)
 
@@ -90,6 +91,7 @@ def log_likelihood(X: Array, mixture: Mixture) -> float:
 
 def maximise(known: Statistics, floor: float) -> Mixture:
     """The M-step."""
+    # A component that no row has come near keeps a mean, and a weight of zero.
     share = np.maximum(known.S0, 1e-12)[:, None]
     means = known.S1 / share
     return Mixture(known.S0 / known.S0.sum(), means, np.maximum(known.S2 / share - means**2, floor))
@@ -106,6 +108,7 @@ def constrain(free: Mixture, known: Statistics, reference: Reference, strength: 
     pull = held / old.variances
     push = moved / free.variances
     means = (push * free.means + pull * old.means) / (push + pull)
+    # From the information of a mean, s/v, to twice that of a variance, s/v^2; the half cancels in the weighted mean.
     pull, push = pull / old.variances, push / free.variances
     variances = (push * free.variances + pull * old.variances) / (push + pull)
     weights = free.weights + strength * reference.shares
@@ -134,6 +137,7 @@ class OnlineMixture:
         )
         r = responsibilities(X, start)
         self.known = Statistics(r.mean(axis=0), r.T @ X / len(X), r.T @ X**2 / len(X))
+        # The schedule goes on from there: the first row after the start does not overwrite it.
         self.k = len(X)
         self.mixture = maximise(self.known, self.floor)
 
@@ -153,6 +157,7 @@ class OnlineMixture:
 
     def end_class(self, X: Array) -> None:
         """Take the parameters as the reference, and add to it what this class needs."""
+        # By the final parameters, not summed up on the way: what counts is which components the class needs now.
         needed = responsibilities(X, self.mixture).mean(axis=0)
         earlier = 0.0 if self.reference is None else self.reference.shares
         self.reference = Reference(self.mixture, earlier + needed)
@@ -237,6 +242,7 @@ def letter_tasks(rng: np.random.Generator) -> list[Task]:
 def mnist_tasks(context: Context, rng: np.random.Generator) -> list[Task]:
     """Digits 0 to 4, then 5 to 9, along axes of some images of all digits."""
     data = context.mnist()
+    # Axes of images that are not learned afterwards: `order` begins behind them.
     axes = PCA(AXES, random_state=0).fit(data.data[:2000] / 255.0)
     order = 2000 + rng.permutation(len(data.data) - 2000)
     X, y = data.data[order[:4000]] / 255.0, data.target[order[:4000]]
@@ -275,6 +281,7 @@ def _table(name: str, found: dict[tuple[str, str], list[Outcome]]) -> Table:
 
 def _claims(name: str, found: dict[tuple[str, str], list[Outcome]]) -> list[Claim]:
     means = {label: Outcome._make(np.mean(o, axis=0).tolist()) for (where, label), o in found.items() if where == name}
+    # The best strength for the constraint, its own rate for online EM: the comparison favours the constraint.
     rate, strength = max(CONSTRAINED, key=lambda c: means[constrained(*c)].final)
     label = constrained(rate, strength)
     best, plain = means[label], means[f"online EM, {rate}"]

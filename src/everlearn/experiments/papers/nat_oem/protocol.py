@@ -25,6 +25,7 @@ PAPER = Paper(
     ),
 )
 
+# d and q of section IV-A; sigma is the middle of the range that the paper draws from.
 D, Q, SIGMA = 16, 3, 0.5
 Look = Callable[[OnlinePPCA, Any], Any]
 
@@ -58,9 +59,12 @@ class Data(NamedTuple):
 def make(rng: np.random.Generator, n: int = TRAIN // CLASSES) -> Data:
     """Draw a data set as section IV-A describes it, with `n` rows of each class to learn."""
     W = loadings(rng)
+    # "Randomly selected from the training data": any draw of the model is one, and saves keeping the data.
     centroids = _rows(rng, W, CLASSES) + CENTROID_NOISE * rng.normal(size=(CLASSES, D))
     m = TEST // CLASSES
     found = [np.empty((0, D)) for _ in range(CLASSES)]
+    # Classes differ in size. Blocks are drawn until the rarest has its rows, so that every class is learned as long as
+    # the others; the paper does not say how its 3200 rows are shared out.
     for _ in range(MOST_BLOCKS):
         rows = _rows(rng, W, BLOCK)
         labels = nearest(rows, centroids)
@@ -68,11 +72,14 @@ def make(rng: np.random.Generator, n: int = TRAIN // CLASSES) -> Data:
         if min(map(len, found)) == n + m:
             X, test = (np.vstack([rows[part] for rows in found]) for part in (slice(n), slice(n, n + m)))
             return Data(X, np.repeat(np.arange(CLASSES), n), test, np.repeat(np.arange(CLASSES), m))
+    # A class that is rarer than one in a thousand rows: other centroids.
     return make(rng, n)
 
 
 def loadings(rng: np.random.Generator) -> Array:
     """Draw W: left singular vectors of a uniform matrix."""
+    # "The left matrix of the singular value decomposition": orthonormal columns, so that the singular values of the
+    # truth are 1, 1, 1.
     return np.asarray(np.linalg.svd(rng.uniform(-0.5, 0.5, (D, Q)), full_matrices=False)[0])
 
 
@@ -107,6 +114,7 @@ def make_pool(rng: np.random.Generator, n: int) -> Pool:
 
 def of_table_1(pool: Pool) -> Data:
     """The first points of a pool, class after class: as many as Table I has, in the shares that the classes have."""
+    # Stable: within a class the rows keep the order in which they were drawn.
     order = np.argsort(pool.y[:TRAIN], kind="stable")
     return Data(pool.train[:TRAIN][order], pool.y[:TRAIN][order], pool.test[:TEST], pool.test_y[:TEST])
 
@@ -128,6 +136,7 @@ def printed(policy: str | None, seed: int) -> OnlinePPCA:
 def default(policy: str | None, seed: int) -> OnlinePPCA:
     """Return everlearn's default with the same rate and strength."""
     constraint = None if policy is None else NaturalConstraint(reference=policy)
+    # Table I: 0.5 k^-0.9 for NAT-oEM-class, 0.9 k^-0.9 otherwise.
     rate = PowerSchedule(0.5 if policy == "class" else 0.9, 0.9)
     return OnlinePPCA(Q, learning_rate=rate, constraint=constraint, random_state=seed)
 
@@ -137,6 +146,7 @@ MODES: dict[str, Callable[[str | None, int], OnlinePPCA]] = {"paper mode": print
 
 def batch_score(data: Data) -> float:
     """Mean test log-likelihood of the maximum-likelihood model of all training rows."""
+    # Principal components are the maximum-likelihood PPCA in closed form: no iteration, and nothing of ours in it.
     return float(PCA(Q).fit(data.X).score(data.test))
 
 
@@ -161,6 +171,7 @@ def curves(context: Context, *, sequential: bool, look: Look, at: NDArray[np.int
     found: dict[tuple[str, str], list[Array]] = {}
     for run in context.track(range(context.pick(*RUNS)), "runs"):
         rng = np.random.default_rng([context.seed, run])
+        # Data of its own for each run, where the paper has five starts on one set: the spread then includes the draw.
         data = make(rng)
         data = data if sequential else shuffled(data, rng)
         for mode, make_model in MODES.items():

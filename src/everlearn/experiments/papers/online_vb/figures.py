@@ -17,6 +17,7 @@ from everlearn.typing import Array
 T, PERIOD = 600, 200
 CHANGES = PERIOD, 2 * PERIOD
 RUNS = 10, 100
+# Section 3.1, in the order of its three periods.
 DIRECTIONS = np.array([[5.0, -1.0], [1.0, 5.0], [-3.0, 3.0]])
 LETTERS = {
     "A": (".###.", "#...#", "#####", "#...#", "#...#"),
@@ -57,12 +58,15 @@ def contenders(noise: float, prior: float, seed: int, *, fixed: bool) -> dict[st
     models = {PAPER_MODE: printed("adaptive")}
     if fixed:
         models |= {"forgetting 0.9": printed(0.9), "forgetting 1": printed(1.0)}
+    # The default gets neither the noise nor the prior of the simulation, which the paper's rule is told.
     return {**models, DEFAULT: VariationalPPCA(1, trace=T)}
 
 
 def follow(model: VariationalPPCA, X: Array) -> tuple[Array, Array]:
     """The axis after every row, and the forgetting factor of every row."""
     axes = np.empty_like(X)
+    # Row by row, as the figures show the axis after each; a call with all rows gives the same model, but its last axis
+    # only.
     for t in range(len(X)):
         model.partial_fit(X[t : t + 1])
         axes[t] = model.components_[0]
@@ -71,6 +75,7 @@ def follow(model: VariationalPPCA, X: Array) -> tuple[Array, Array]:
 
 def degrees_off(axes: Array, truth: Array) -> Array:
     """Angle between each axis and the true one, signs aside."""
+    # The sign of an axis means nothing: "reversion of black and white occurred in some runs" (section 3.2).
     cosine = np.abs(np.sum(axes * truth, axis=-1)) / np.linalg.norm(truth, axis=-1)
     return np.degrees(np.arccos(np.minimum(cosine, 1.0)))
 
@@ -105,6 +110,7 @@ class Study:
         self.factors: dict[str, Array] = {}
         gathered: dict[str, list[tuple[Array, Array]]] = {}
         for run in context.track(range(self.n_runs), "runs"):
+            # All contenders of a run learn the same rows.
             X = stream(axes, noise, np.random.default_rng([context.seed, run]))
             for name, model in contenders(noise, prior, run, fixed=fixed).items():
                 gathered.setdefault(name, []).append(follow(model, X))
@@ -147,11 +153,13 @@ class Study:
         )
 
 
+# Figures 1 to 3 show one simulation and figures 6 and 7 another: each is run once in a process.
 _STUDIES: dict[tuple[str, bool, int], Study] = {}
 
 
 def two_dimensional(context: Context) -> Study:
     """The simulation of section 3.1, run once."""
+    # sigma_x = 1 and G0 of section 3.1; below, 0.2 and G0 of section 3.2, which has no fixed factors.
     return _study(context, "2-D", DIRECTIONS, 1.0, 1e-3, fixed=True)
 
 
@@ -357,6 +365,7 @@ def figure_6(context: Context) -> Findings:
         )
         for name in (PAPER_MODE, DEFAULT)
     ]
+    # Not rows 1, 201 and 401: they are the first of a letter, and nothing can have learned it.
     late = [t for t in SHOWN if t % PERIOD]
     good = {name: float(np.mean(errors[:, late] < LEARNED_DEGREES)) for name, errors in study.errors.items()}
     claim = Claim(

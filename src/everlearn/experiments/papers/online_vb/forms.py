@@ -62,6 +62,7 @@ def latent(x: Array, posterior: Posterior, tau: float) -> tuple[Array, Array]:
     """Expected latent variable of a row and its second moment (eq. 3a)."""
     M, G = posterior
     n, m = M.shape
+    # Posterior covariance of the latent variable; n tau G^-1 is the uncertainty of the loadings.
     S = np.linalg.inv(np.eye(m) + tau * M.T @ M + n * tau * np.linalg.inv(G))
     y = tau * S @ M.T @ x
     return y, S + np.outer(y, y)
@@ -70,6 +71,8 @@ def latent(x: Array, posterior: Posterior, tau: float) -> tuple[Array, Array]:
 def recursive_step(x: Array, posterior: Posterior, prior: Posterior, tau: float, lam: float) -> Posterior:
     """Eq. 7: the hyperparameters themselves."""
     y, Y = latent(x, posterior, tau)
+    # Past and prior share the weight: lam of the past, 1 - lam of the prior, so that lam = 0 starts again from the
+    # prior.
     G = tau * Y + lam * posterior.G + (1 - lam) * prior.G
     pull = tau * np.outer(x, y) + (1 - lam) * prior.M @ prior.G
     M = posterior.M + (pull - posterior.M @ (tau * Y + (1 - lam) * prior.G)) @ np.linalg.inv(G)
@@ -79,6 +82,7 @@ def recursive_step(x: Array, posterior: Posterior, prior: Posterior, tau: float,
 def sato_step(x: Array, known: Statistics, prior: Posterior, tau: float, lam: float) -> Statistics:
     """Sato's form: running means move towards a row's statistics by the learning rate ``1 / T``, ``T = 1 + lam T``."""
     y, Y = latent(x, posterior_of(known, prior, tau), tau)
+    # The effective number of rows 1 + lam + lam^2 + ..., which is what turns running means back into sums.
     rows = 1.0 + lam * known.rows
     rate = 1.0 / rows
     return Statistics(known.xy + rate * (np.outer(x, y) - known.xy), known.yy + rate * (Y - known.yy), rows)
@@ -107,6 +111,7 @@ def outlier_schedule(variance: float, least: float, tau: float) -> Schedule:
         M, G = posterior
         n = len(x)
         # E[Theta Theta'] brings in how unsure the loadings are; without it the first rows are all outliers.
+        # Predictive covariance of a row that the model knows.
         familiar = M @ M.T + (1.0 / tau + np.trace(np.linalg.inv(G))) * np.eye(n)
         odds = log_normal(x, variance * np.eye(n)) - log_normal(x, familiar)
         share = 1.0 / (1.0 + (1 - OUTLIER_SHARE) / OUTLIER_SHARE * np.exp(min(max(-odds, -700.0), 700.0)))
@@ -132,6 +137,7 @@ def run(X: Array, schedule: Schedule, posterior: Posterior, prior: Posterior, ta
     for t, x in enumerate(X):
         factors[t] = lam = schedule(t + 1, x, posterior)
         known = sato_step(x, known, prior, tau, lam)
+        # Both forms see the factor of the same posterior: what differs between them is rounding.
         posterior = recursive_step(x, posterior, prior, tau, lam)
         other = posterior_of(known, prior, tau)
         gap = max(gap, float(np.abs(other.M - posterior.M).max() / np.abs(posterior.M).max()))
