@@ -87,6 +87,7 @@ def init(n_eff: float, horizons: Sequence[float] | Array = HORIZONS, max_changes
     if len(sizes) == 0 or not (sizes > 1.0).all() or not (np.diff(sizes) > 0).all():
         raise InputError(f"horizons={horizons!r} must be numbers above 1 in rising order, such as {HORIZONS}.")
     J = len(sizes)
+    # The shorter horizons share what is left; the sum is one.
     prior = np.full(J, (1.0 - PRIOR_OF_THE_LONGEST) / max(J - 1, 1))
     prior[-1] = PRIOR_OF_THE_LONGEST if J > 1 else 1.0
     log_prior = np.log(prior)
@@ -144,11 +145,13 @@ def step(
     factors = rules.forgetting_factors(state.n_eff, state.horizons, size, weight)
     old = int(state.active[0])
     scores = np.full(state.n_eff.shape, -np.inf)
+    # Outside a trial the other slot is empty and its scores stay at -inf.
     for slot in (old, 1 - old) if state.trial_rows[0] else (old,):
         for j, model in enumerate(models[slot]):
             scores[slot, j] = hooks.score(model, x, float(factors[slot, j]))
     trusted = int(rules.trusted_slot(state))
     background = hooks.background(models[trusted][int(rules.best(state.log_weights[trusted]))], x)
+    # Before `decide`, which may make the other slot the active one.
     k = int(rules.best(state.log_weights[old]))
     actions = rules.decide(state, scores, background)
     if actions & rules.CHANGE:
@@ -156,6 +159,7 @@ def step(
         lam = min(1.0, rules.RESET_SAMPLES / state.n_eff[old, k])
         models[1 - old][:] = [hooks.reset(hooks.copy(models[old][k]), lam) for _ in state.horizons]
         state.n_eff[1 - old] = lam * state.n_eff[old, k]
+        # It has been weakened already: forgetting once more would take the little that is left.
         factors[1 - old] = 1.0
     a = int(state.active[0])
     for bit, slot in ((rules.LEARN, a), (rules.LEARN_PREVIOUS, 1 - a)):
@@ -180,6 +184,7 @@ def accepted_changes(state: BankState) -> Counts:
     n, size = int(state.n_changes[0]), len(state.changes)
     if n <= size:
         return state.changes[:n].copy()
+    # The next entry to be overwritten is the oldest.
     return np.roll(state.changes, -(n % size))
 
 
@@ -206,6 +211,7 @@ def _learn(
     for j in np.flatnonzero(~successors).tolist():
         members[j] = hooks.learn(members[j], x, float(factors[j]))
         state.n_eff[slot, j] = factors[j] * state.n_eff[slot, j] + weight
+    # After the others: the best member has learned x by now, and its copies with it.
     for j in np.flatnonzero(successors).tolist():
         members[j] = hooks.copy(members[k])
         state.n_eff[slot, j] = state.n_eff[slot, k]

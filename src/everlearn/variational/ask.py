@@ -38,13 +38,16 @@ def paper_posterior(state: PaperState, tau: float) -> Posterior:
     """What the paper's model knows; its mean is zero and its noise is known."""
     M = (_inverse(state.K) @ state.B).T
     n, m = M.shape
+    # K sums E[y y'] over the rows, and y has unit variance: the mean of its diagonal counts the effective rows.
     N = float(np.trace(state.K)) / m
     return Posterior(np.ascontiguousarray(M), state.K.copy(), np.zeros(n), N, tau, 1.0, np.full(n, N))
 
 
 def loadings_std(known: Posterior, rotation: Array) -> Array:
     """Standard deviations of the loadings M R, (n, m): those of N(M, (tau K)^-1), larger where a column had gaps."""
+    # The diagonal of R' K^-1 R: the posterior of a row of M has the covariance (tau K)^-1, the same for every column.
     variance = np.einsum("ij,ik,kj->j", rotation, _inverse(known.K), rotation) * known.sigma2
+    # As in learning: a column that n_i of N rows observed has the precision K n_i/N, plus p rows for the prior.
     p = len(known.K) + 1
     return np.sqrt(np.outer((known.N + p) / (known.seen + p), variance))
 

@@ -294,6 +294,7 @@ class VariationalPPCA(PPCABase):
             return
         # The paper starts from random loadings: the row gives no more than the scale.
         self._scale_ = scale_of(rows)
+        # Unit normals in the unit of the data, as in the paper; the limits keep the square of the unit a normal number.
         unit = min(max(1.0 / self._scale_, 2.0**-90), 2.0**90)
         M = generator(self.random_state).standard_normal((rows.shape[1], self.n_components)) * unit
         self._state_ = init_paper(M, float(self.noise_variance))
@@ -440,6 +441,7 @@ class VariationalPPCA(PPCABase):
         started = [(model, share) for model, share in pairs if model._state_ is not None]
         waiting = [model._buffer_[: model._buffered_] for model, _ in pairs if model._state_ is None]
         merged: Self = (started[0][0] if started else self).copy()
+        # Rows of models that are still warming up have no posterior: they are learned like any others, after the merge.
         rows = np.concatenate([*waiting, np.empty((0, self.n_features_in_))])
         if len(started) > 1:
             merged._become([model for model, _ in started], np.array([share for _, share in started]), method)
@@ -458,6 +460,7 @@ class VariationalPPCA(PPCABase):
     def _become(self, models: list[Self], shares: Array, method: str) -> None:
         """Take on the product of several posteriors in place, in the largest of their scales."""
         scale = max(model._scale_ for model in models)
+        # In the largest of the scales, so that no part grows when it changes units.
         parts = [rescale(model._posterior(), model._scale_ / scale) for model in models]
         known = merge(parts, shares / shares.sum() if method == "mode" else shares, self._prior_K())
         if self.mode == "robust":

@@ -56,7 +56,12 @@ def background_table(n: int, m: int) -> tuple[Array, float, float, Array]:
     """
     z = np.linspace(math.log(1e-10), math.log(1e9), NODES)
     r = np.exp(z)
+    # The chi-square density of r times dr = r dz: (r/2)^(m/2) e^(-r/2)/Gamma(m/2) dz, in logs because both tails
+    # underflow.
     log_weight = 0.5 * m * (z - math.log(2.0)) - 0.5 * r - gammaln(0.5 * m) + math.log(z[1] - z[0])
+    # Given
+    # y
+    # ^2 = r and loadings N(0, 1/(tau K0)), a column has the variance (1 + r/K0)/tau.
     v = 1.0 + r / K0
     nodes = np.stack([log_weight, np.log(v), 1.0 / v])
     ln_s = np.linspace(math.log(SMALLEST), math.log(LARGEST), KNOTS)
@@ -88,6 +93,7 @@ def paper_settings(
     """
     rules = {"adaptive": paper_kernels.END_POINTS, "posterior": paper_kernels.POSTERIOR}
     M0: Array = np.zeros((m, n)) if prior_mean is None else np.ascontiguousarray(np.asarray(prior_mean).T)
+    # The prior of lambda at the two end points, as log-odds; 0 for the paper's p(lambda = 1) = 1/2.
     return PaperSettings(
         rule=rules[forgetting] if isinstance(forgetting, str) else paper_kernels.FIXED,
         fixed=1.0 if isinstance(forgetting, str) else float(forgetting),

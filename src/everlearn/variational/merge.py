@@ -20,10 +20,13 @@ def merge(parts: list[Posterior], shares: Array, K0: float = K0) -> Posterior:
     and others, 2017). The prior, of precision K0, is counted once. The latent axes of the parts are first rotated onto
     each other. Squares by which the parts differ go into the noise.
     """
+    # The likelihood does not change when the latent axes are rotated: posteriors have to be brought into common axes
+    # before their natural parameters can be added.
     parts = [_weighed(_rotated(part, R), w) for part, R, w in zip(parts, _rotations(parts), shares, strict=True)]
     m = parts[0].K.shape[0]
     # Every part of share w brings w copies of the prior; all but one are taken off.
     once = (float(np.sum(shares)) - 1.0) * K0 * np.eye(m)
+    # A column that a part observed in n_i of N rows has the precision K n_i/N there; hence one m x m system a column.
     trust = np.array([part.seen / part.N for part in parts])
     # A column that no part has seen: all are equally ignorant of it.
     trust[:, trust.sum(axis=0) <= 0.0] = 1.0
@@ -32,6 +35,8 @@ def merge(parts: list[Posterior], shares: Array, K0: float = K0) -> Posterior:
     M: Array = np.linalg.solve(precision, pull[:, :, None])[:, :, 0]
     weight = trust * np.array([[part.N] for part in parts])
     mu: Array = np.sum(weight * [part.mu for part in parts], axis=0) / weight.sum(axis=0)
+    # What completing the square leaves over: parts that disagree make the noise larger. Without it a merge would be
+    # more certain of the noise than any of its parts.
     squares = sum(
         float(np.sum(t[:, None] * ((part.M - M) @ part.K) * (part.M - M)) + np.sum(w * (part.mu - mu) ** 2))
         for t, w, part in zip(trust, weight, parts, strict=True)
@@ -49,6 +54,7 @@ def merge(parts: list[Posterior], shares: Array, K0: float = K0) -> Posterior:
 
 def _rotations(parts: list[Posterior]) -> list[Array]:
     """Orthogonal matrices that bring the parts' loadings together: each onto the mean of all, in turn."""
+    # Generalised Procrustes analysis: rotate each onto the mean, average, repeat.
     weights = [part.N for part in parts]
     target = parts[int(np.argmax(weights))].M
     for _ in range(ALIGNMENTS):
