@@ -56,6 +56,7 @@ def covariance(model: PPCA | FactoredPPCA) -> Array:
 
 def precision(model: FactoredPPCA) -> Array:
     """C^-1 = (I - W M^-1 W')/sigma2, d x d."""
+    # Woodbury: a q x q inverse in place of one of d x d.
     P = model.W @ -model.M_inv @ model.W.T
     P.flat[:: len(P) + 1] += 1.0
     return P / model.sigma2
@@ -63,6 +64,8 @@ def precision(model: FactoredPPCA) -> Array:
 
 def axes(model: PPCA | FactoredPPCA) -> Axes:
     """Eigenvectors of C with the q largest eigenvalues; the largest entry of each is positive."""
+    # Learning fixes W only up to a rotation of the latent axes. C has the left singular vectors of W for eigenvectors,
+    # and a sign rule makes them unique.
     U, singular, _ = np.linalg.svd(model.W, full_matrices=False)
     components = U.T
     peak = components[np.arange(len(components)), np.abs(components).argmax(axis=1)]

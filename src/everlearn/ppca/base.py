@@ -118,6 +118,7 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
                 return len(X)
             self._start_state(X[rows[:1]], self._n_rows_ + int(rows[0]))
             return int(rows[0])
+        # Rows of nothing but NaN are passed over: they cannot start anything.
         rows = rows[: len(self._buffer_) - self._buffered_]
         self._buffer_[self._buffered_ : self._buffered_ + len(rows)] = X[rows]
         self._buffered_ += len(rows)
@@ -209,6 +210,7 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         fitted = self._fitted()
         rows = to_internal(self._check_X(X), fitted.inverse_scale, LIMIT)
         density = ask.log_density(fitted.model, rows)
+        # Dividing d observed cells by the scale multiplies the density by scale^d.
         if fitted.scale != 1.0:
             density -= np.log(fitted.scale) * np.count_nonzero(rows == rows, axis=1)
         return density

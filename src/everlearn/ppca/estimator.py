@@ -239,6 +239,7 @@ class OnlinePPCA(PPCABase):
         ends = self._class_ends(y, len(X))
         if self._state_ is None:
             start = self._warm_up(X)
+            # A class that ended among the first rows is honoured at the first row that is learned from here on.
             self._ended_ = self._ended_ or bool(ends[:start].any())
             self._n_rows_ += start
             X, ends = X[start:], ends[start:]
@@ -373,6 +374,7 @@ class OnlinePPCA(PPCABase):
             else:
                 self._set_state(self._fit_rows(rows), k=len(rows))
             return
+        # Pooled moments weigh every model by its rows, unless the caller says how far to trust each.
         counts = [model._count() for model in models]
         parts = [model._part() for model in models]
         self._set_state(merge(parts, counts if trust is None else trust, self.n_components, method), k=sum(counts))

@@ -127,12 +127,14 @@ def of_factor(mu: Array, V: Array, noise: float, q: int) -> PPCA:
     Directions beyond the q-th go into the noise variance.
     """
     d = len(mu)
+    # V has at most as many columns as there are rows: its singular values give the eigenvalues of V V' without d x d.
     U, singular, _ = np.linalg.svd(V, full_matrices=False)
     spread = np.zeros(max(q, len(singular)))
     spread[: len(singular)] = singular**2
     # The mean of the discarded eigenvalues, over all d - q directions that are left.
     rest = float(spread[q:].sum()) / max(d - q, 1) + noise
     sigma2 = max(rest, noise_floor(float(spread.sum()) / d + noise, mu))
+    # W W' + sigma2 I has the kept eigenvalues exactly; where the floor of sigma2 exceeds one, the axis has length zero.
     W = np.zeros((d, q))
     kept = min(q, len(singular))
     W[:, :kept] = U[:, :kept] * np.sqrt(np.maximum(spread[:kept] + noise - sigma2, 0.0))
@@ -144,6 +146,7 @@ def fit_rows(X: Array, q: int) -> PPCA:
 
     n rows leave room for at most n - 2 axes; the further ones have length zero.
     """
+    # n rows span n - 1 directions about their mean, and one has to be left for the noise.
     kept = min(q, max(len(X) - 2, 0))
     seen = ~np.isnan(X)
     if seen.all():
@@ -164,12 +167,15 @@ def em_step(model: PPCA, X: Array) -> PPCA:
     d, q = model.W.shape
     n = len(X)
     sums = kernels.Sums(np.zeros(d), np.zeros(q), np.zeros((d, q)), np.zeros((q, q)))
+    # E-step: expected statistics of all rows about the old mean; gaps enter with conditional mean and variance.
     S0 = kernels.sum_rows(X, factor(model), sums) / n
     y, z = sums.y / n, sums.z / n
     # Centred second moments: EM for the mean and the loadings at once.
     S1, S2 = sums.S1 / n - np.outer(y, z), sums.S2 / n - np.outer(z, z)
+    # M-step: the regression of the rows on their expected latent variables, with an intercept.
     W: Array = np.ascontiguousarray(np.linalg.solve(S2, S1.T).T)
     mu = model.mu + y - W @ z
     mean_variance = (S0 - float(y @ y)) / d
+    # At W = S1 S2^-1 the terms -2 tr(S1 W') + tr(S2 W'W) of the M-step are -tr(S1 W').
     sigma2 = mean_variance - float(np.sum(S1 * W)) / d
     return PPCA(mu, W, max(sigma2, noise_floor(mean_variance, mu)))

@@ -51,9 +51,11 @@ def merge(parts: list[ScaledPPCA], weights: ArrayLike, q: int, method: str = "me
     models = [rescale(part.model, part.scale / scale) for part in parts]
     seen = np.array([part.seen for part in parts])
     trust = shares[:, None] * seen
+    # Below the bar 1e-300 only where no part saw the column; the sum above it is zero, too.
     mean = np.sum(trust * [model.mu for model in models], axis=0) / np.maximum(trust.sum(axis=0), 1e-300)
     # A part that never saw a column has no opinion of its mean: it takes that of the others.
     means: Array = np.where(seen, [model.mu for model in models], mean)
     low_rank = [LowRank(mu, model.W, np.full(len(mu), model.sigma2)) for mu, model in zip(means, models, strict=True)]
     pooled = (mode_imm_low_rank if method == "mode" else mean_imm_low_rank)(shares, low_rank)
+    # The noise is isotropic in every part and so in the pool: one of the d numbers says it.
     return ScaledPPCA(of_factor(pooled.mean, pooled.factor, float(pooled.noise[0]), q), scale, np.any(seen, axis=0))
