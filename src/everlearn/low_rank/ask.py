@@ -114,6 +114,7 @@ def left_out_roots(c: Components, readout: Readout, rows: Array) -> Array:
 def tail_of_sample(values: Array, sample: Array) -> Array:
     """Share of a law above each value: that of the ascending sample, and beyond it a Gaussian tail fitted there."""
     m = len(sample)
+    # Each sampled row stands in the middle of its share of 1/m.
     above = 1.0 - (np.arange(m) + 0.5) / m
     out = np.interp(values, sample, above)
     at = m - min(TAIL_ROWS, m // 2)
@@ -195,6 +196,7 @@ class Look:
                 joint[rows] = found.log_joint
                 distance[rows] = self._distance(found.log_joint - log_weights, observed)
                 continue
+            # Rows in parts: the products of one row with all directions of all components are K Q numbers.
             for span in spans(len(rows), max(1, BLOCK // (K * self.components.directions.shape[1] + D))):
                 some = rows[span]
                 d2 = squared_distances(Z[some], self.readout)
@@ -209,6 +211,9 @@ class Look:
         for k in range(K):
             W, psi = self.internal.loadings[k][:, observed], self.internal.noise[k, observed]
             log_det[k] = np.log(psi).sum() + np.linalg.slogdet(np.eye(Q) + (W / psi) @ W.T)[1]
+        # ln p = -(d^2 + ln
+        # Sigma_oo
+        # + d ln 2 pi)/2, solved for d^2.
         return -2.0 * log_density - log_det - len(observed) * LOG_2PI
 
     def log_density(self, X: Array) -> Array:
@@ -239,6 +244,8 @@ class Look:
         observed = np.count_nonzero(~np.isnan(Z), axis=1)
         d2 = np.maximum(distance.min(axis=1), 0.0)
         rows, mean, variance = self.calibration
+        # A squared distance grows with the number of cells: scaled to a complete row, whose law is the one that was
+        # sampled.
         root = np.cbrt(d2 * D / np.maximum(observed, 1))
         if len(self.roots):
             out = tail_of_sample(root, self.roots)

@@ -91,6 +91,7 @@ class LowRankCore:
         """
         state, info = learn.learn(state, X, weights, self.settings, self.progress)
         ask.follow(self.asked, X, weights, self.settings, state)
+        # A tail that has underflowed to zero would have an infinite distance.
         p = np.maximum(ndtr(-info.z), 1e-300)
         distance = np.where(np.isnan(p), np.nan, 0.0)
         for i in np.flatnonzero(p < self.level):
@@ -173,6 +174,7 @@ class LowRankCore:
                 return None
             return np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
         c = state.model.components
+        # Law of total variance: the scatter of each component over its rows, and the spread of the means.
         share = c.mass / c.mass.sum()
         mean = share @ c.mean
         variance = c.diagonal / np.maximum(c.n + c.borrowed, 1.0)[:, None] + (c.mean - mean) ** 2

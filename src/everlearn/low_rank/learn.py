@@ -62,12 +62,15 @@ def frame_of_rows(X: Array) -> Frame:
     """
     observed = ~np.isnan(X)
     count = np.maximum(observed.sum(axis=0), 1)
+    # In units of the largest value no square overflows or underflows.
     largest = float(np.abs(X[observed]).max(initial=0.0)) or 1.0
     Y = np.where(observed, X / largest, 0.0)
     centre = Y.sum(axis=0) / count
     variance = (np.where(observed, Y - centre, 0.0) ** 2).sum(axis=0) / count
+    # What rounding leaves of a constant column far from zero is no variance.
     variance = np.where(variance > (1e-14 * np.abs(centre)) ** 2, variance, 0.0)
     if variance.any():
+        # (sum v)^2/sum v^2, the participation ratio: how many columns the variance is effectively spread over.
         share = variance / variance.max()
         few = share.sum() ** 2 / (share**2).sum() < max(FEW_COLUMNS * (variance > 0.0).sum(), 1.5)
     else:
@@ -144,12 +147,14 @@ def started(state: State, settings: Settings) -> State:
     rows, weights = rows[:n], weights[:n]
     frame = state.frame or frame_of_rows(rows)
     Z = in_frame(rows, frame)
+    # The sample takes the rows with their gaps: searches fill them anew, each with the components of its time.
     reservoir = empty_reservoir(settings.reservoir, Z.shape[1])
     if settings.reservoir:
         kernels.offer_rows(Z, weights, reservoir, -np.log(settings.fading), settings.seed)
     Z = fill_first_rows(Z, weights, settings.rank)
     share = weights / weights.sum()
     mean = share @ Z
+    # The sample variance about an estimated mean: n - 1 degrees of freedom.
     noise = float((share @ (Z - mean) ** 2).mean()) * n / max(n - 1, 1)
     noise = noise if noise > 0.0 else 1.0
     model = first_model(Z, weights, reservoir, noise, settings)
@@ -202,6 +207,7 @@ def _learn_block(state: State, chunk: Chunk, settings: Settings, progress: Progr
     while at < n:
         at = kernels.walk(chunk, at, state.model, readout.log_det, rule)
         state, opened, folded = _settle(state, settings, progress)
+        # A component more: all distances are needed, and of the rows that are left only.
         if opened and at < n:
             readout = _readout(state, progress)
             distance = np.zeros((n, len(readout.log_det)))
@@ -230,6 +236,8 @@ def _settle(state: State, settings: Settings, progress: Progress) -> tuple[State
     folded = _fold_due(model, readout, state.prior_noise, settings)
     H = len(model.room.weights)
     if H and model.room.size[0] == H:
+        # Rows that leave the room may fill a waiting list and be folded at once; components that grew have to score
+        # again.
         sizes = model.components.n.copy()
         model, opened = room.empty_some(model, readout, rule, settings)
         if opened:

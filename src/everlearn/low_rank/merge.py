@@ -75,6 +75,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool, most: in
         assert state.frame is not None
         own = flushed(state, settings)
         stocks.append(counted(_in_frame(own, state.frame, frame), share))
+        # A variance changes with the square of the unit; the prior noise is one number for all columns.
         ratio = float(np.mean((frame.inverse / state.frame.inverse) ** 2))
         noises.append((own.mass.sum() * share, state.prior_noise * ratio))
         calibrations.append(state.model.calibration)
@@ -121,6 +122,7 @@ def _in_frame(c: Components, old: Frame, new: Frame) -> Components:
             expected=c.expected * square,
             residual=c.residual * square,
         )
+    # Stretched by column, directions are no longer orthogonal: a small eigenproblem makes them so again.
     for j, r in enumerate(c.used):
         Z = np.sqrt(c.scatter[j, :r])[:, None] * c.directions[j, :r] * ratio
         out.used[j] = top_directions(Z, int(r), out.directions[j], out.scatter[j])
@@ -156,12 +158,19 @@ def aggregated(state: State, own: Settings, settings: Settings, min_rows: int) -
 def _cheapest_pair(c: Components, prior_noise: float, of: int | None = None) -> tuple[int, int]:
     """The pair with the least cost of merging, or that with one component; by the means alone, then exactly."""
     readout = readout_of(c, prior_noise)
+    # Squared distances of all means from one product; about their mean, since
+    # a
+    # ^2 +
+    # b
+    # ^2 - 2 a'b cancels far from zero.
     E = c.mean - c.mean.mean(axis=0)
     G = E @ E.T
     d2 = np.maximum(np.diagonal(G)[:, None] + np.diagonal(G) - 2.0 * G, 0.0)
     i, j = np.triu_indices(len(c.n), 1)
     total = c.mass[i] + c.mass[j]
     spread = d2[i, j] / np.minimum(readout.noise[i], readout.noise[j])
+    # Runnalls' cost of the means alone, as if both components had the same isotropic noise: cheap, and only an
+    # ordering.
     screen = 0.5 * total * np.log1p(c.mass[i] * c.mass[j] / np.maximum(total, 1e-300) ** 2 * spread)
     if of is not None:
         screen = np.where((i == of) | (j == of), screen, np.inf)
@@ -170,6 +179,7 @@ def _cheapest_pair(c: Components, prior_noise: float, of: int | None = None) -> 
 
     def cost(pair: int) -> float:
         a, b = i[pair], j[pair]
+        # Runnalls' cost itself, which takes an eigenproblem for each pair.
         whole = readout_of(merged(take(c, np.array([a, b]))), prior_noise)
         apart = c.mass[a] * readout.log_det[a] + c.mass[b] * readout.log_det[b]
         return float(0.5 * ((c.mass[a] + c.mass[b]) * whole.log_det[0] - apart))
@@ -184,6 +194,7 @@ def pooled(calibrations: Array) -> Array:
     if k.sum() == 0.0:
         return np.zeros(3)
     share = k / k.sum()
+    # Law of total variance over the parts.
     mean = share @ calibrations[:, 1]
     variance = share @ (calibrations[:, 2] + (calibrations[:, 1] - mean) ** 2)
     return np.array([k.sum(), mean, variance])

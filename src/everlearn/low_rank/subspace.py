@@ -57,6 +57,7 @@ def common_subspace(looks: Sequence[Look], G: int) -> Subspace:
     centre = mass @ np.concatenate(means) / mass.sum()
     D = len(centre)
     top, energy = np.zeros((min(G, D), D)), np.zeros(min(G, D))
+    # Z'Z of the stack is the total scatter: between the means first, then within each component.
     stack = np.sqrt(mass)[:, None] * (np.concatenate(means) - centre)
     for look in looks:
         c, ratio = look.components, frame.inverse / look.frame.inverse
@@ -85,6 +86,7 @@ def moments(look: Look, space: Subspace, loudness: float) -> Moments:
     ratio = space.frame.inverse / look.frame.inverse
     A = (look.internal.loadings * ratio) @ space.axes.T
     noise = loudness * look.readout.noise * float(np.mean(ratio**2))
+    # W'W projected on the axes; of the noise, which is the same in all directions, the projection is itself.
     covariances = np.swapaxes(A, 1, 2) @ A
     G = len(space.axes)
     covariances[:, np.arange(G), np.arange(G)] += noise[:, None]

@@ -31,6 +31,8 @@ def fill_first_rows(Z: Array, weights: Array, rank: int) -> Array:
     extra = np.zeros(D)
     for _ in range(ROUNDS):
         before = filled.copy()
+        # M-step: principal directions of the filled rows, from their Gram matrix, since there are fewer rows than
+        # columns.
         mean = share @ filled
         E = np.sqrt(share)[:, None] * (filled - mean)
         total = (E * E).sum(axis=0) + extra
@@ -40,8 +42,11 @@ def fill_first_rows(Z: Array, weights: Array, rank: int) -> Array:
         kept = value > noise
         W = (V / np.sqrt(np.maximum(value, 1e-300))).T @ E
         W = np.sqrt(np.where(kept, value - noise, 0.0))[:, None] * W
+        # Noise of each column, with a floor: a column that is explained wholly would have none and rule the density.
         psi = np.maximum(total - (W * W).sum(axis=0), 0.05 * noise)
         model = FactorMixture(np.ones(1), mean[None], W[None], psi[None])
+        # E-step: conditional means into the gaps. Their conditional variances are kept beside; without them filled
+        # cells would count as sure, and the noise would shrink from round to round.
         extra = np.zeros(D)
         for observed, rows in patterns(Z):
             missing = other_columns(observed, D)

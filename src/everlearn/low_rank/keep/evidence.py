@@ -57,9 +57,11 @@ def coordinates(Y: Array, weights: Array) -> Coordinates:
     """Principal coordinates of rows whose columns have noise of about one."""
     m, D = Y.shape
     E = np.asarray(Y - weights @ Y / weights.sum(), dtype=np.float32)
+    # Rows are fewer than columns: the m x m Gram matrix has all that a Gaussian of these rows depends on.
     G = (E @ E.T).astype(np.float64)
     P = min(COORDINATES, m - 1, D)
     value, V = eigh(G, subset_by_index=[m - P, m - 1], check_finite=False)
+    # V sqrt(value) are the rows along the principal axes; the axes themselves are never formed.
     Z = V * np.sqrt(np.maximum(value, 0.0))
     return Coordinates(Z, np.maximum(np.diagonal(G) - (Z * Z).sum(axis=1), 0.0), weights, D)
 
@@ -78,6 +80,7 @@ def fit(rows: Coordinates, share: Array, rank: int) -> Part:
     trace = float((E * E).sum() + w @ rows.rest * max(1.0 - 1.0 / N, 0.0))
     s, lam = spiked_shape(N, scatter, trace, rows.D, 1.0)
     r = int(np.count_nonzero(lam > LEAST_RATIO * s))
+    # Predictive: the mean is known to 1/N of the covariance.
     grow = 1.0 + 1.0 / N
     return Part(N, mean, np.ascontiguousarray(V[:, ::-1][:, :r].T), lam[:r] * grow, float(s * grow))
 
@@ -88,6 +91,7 @@ def log_joint(rows: Coordinates, parts: list[Part]) -> Array:
     out = np.empty((len(rows.rest), len(parts)))
     for k, (weight, mean, U, lam, s) in enumerate(parts):
         E = rows.Z - mean
+        # U is orthonormal: along it the precision is 1/lam, off it 1/s.
         d2 = ((E * E).sum(axis=1) + rows.rest) / s - ((E @ U.T) ** 2) @ (1.0 / s - 1.0 / lam)
         log_det = (rows.D - len(lam)) * np.log(s) + np.log(lam).sum()
         out[:, k] = np.log(weight / total) - 0.5 * (d2 + log_det + rows.D * LOG_2PI)
@@ -139,6 +143,7 @@ def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) 
     index = np.arange(len(rows.rest))
     folds = [index % FOLDS == k for k in range(FOLDS)]
     halves = [(rows.some(~asked), rows.some(asked), ~asked) for asked in folds]
+    # One Gaussian of each half, asked about the other half: what two have to beat.
     ones = [log_likelihood(asked, [fit(own, np.ones(len(own.rest)), rank)]) for own, asked, _ in halves]
 
     def gain(side: NDArray[np.bool_], rounds: int) -> float:
@@ -154,6 +159,7 @@ def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) 
     sides += [] if given is None else [given]
     gains = np.array([gain(side, ROUNDS) for side in sides])
     as_given = -np.inf if given is None else gain(given, 1)
+    # Fitted to all rows in the end; a start that held up in halves may still lose a part on the whole.
     for i in np.argsort(-gains, kind="stable"):
         whole = em(rows, sides[i], ROUNDS, rank) if gains[i] > -np.inf else None
         if whole is not None:

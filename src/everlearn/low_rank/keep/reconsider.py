@@ -63,7 +63,9 @@ def sampled(reservoir: Reservoir, settings: Settings) -> tuple[Array, Array, flo
     size = reservoir.size[0]
     if size == 0:
         return reservoir.rows[:0].astype(np.float64), np.zeros(0), 1.0
+    # Weights were recorded as growing with time; relative to the last row they are the faded ones.
     own = np.exp(reservoir.log_weights[:size] - age)
+    # Priority sampling: a kept row of weight w stands for max(w, threshold).
     stands_for = np.maximum(own, np.exp(reservoir.level[0] - age))
     slots = np.flatnonzero(stands_for > FADED * stands_for.max())
     ratio = max(float(stands_for[slots].sum() / own[slots].sum()), 1.0)
@@ -122,6 +124,7 @@ def carried(before: Components, own: Labels, found: Components, labels: Labels, 
         parts.append(take(found, np.array([k])) if refitted[k] else merged(take(before, which)))
     out = joined(parts)
     total = before.mass.sum()
+    # The weight that is not counted over all rows is shared out as the sample says, so that the total stays.
     rest = max(total - out.mass[~refitted].sum(), 0.0)
     out.mass[refitted] = rest * shares[refitted] / max(shares[refitted].sum(), 1e-300)
     out.mass[:] *= total / out.mass.sum()
@@ -138,6 +141,7 @@ def merged(parts: Components) -> Components:
         getattr(out, name)[0] = getattr(parts, name).sum(axis=0)
     total = max(out.n[0], 1e-300)
     out.mean[0] = parts.mean[0] + parts.n / total @ (parts.mean - parts.mean[0])
+    # Scatter about the common mean: within the parts, plus n_i times the square of the step to each of their means.
     steps = np.sqrt(parts.n)[:, None] * (parts.mean - out.mean[0])
     sketches = [np.sqrt(parts.scatter[j, :r])[:, None] * parts.directions[j, :r] for j, r in enumerate(parts.used)]
     out.used[0] = top_directions(np.concatenate([*sketches, steps]), min(Q, D - 1), out.directions[0], out.scatter[0])

@@ -39,9 +39,13 @@ def empty_some(model: Model, readout: Readout, rule: Rule, settings: Settings) -
         mean = Z.mean(axis=0)
         height = -0.5 * (squared_distances(Z, readout) + readout.log_det)
         j = int(np.argmax(height.sum(axis=0)))
+        # Left out of its group of m rows, a row lies m/(m - 1) times as far from the mean of the others, and the
+        # predictive covariance is 1 + 1/(m - 1) = m/(m - 1) times as large: the distance grows by the square of the one
+        # over the other, and the log-determinant by D ln(m/(m - 1)).
         more = half / (half - 1.0)
         d2 = squared_distances(Z - mean + model.components.mean[j], readout, slice(j, j + 1))[:, 0]
         alone = -0.5 * (more * d2 + readout.log_det[j] + Y.shape[1] * np.log(more))
+        # Each row against the best of all components: opening has to beat leaving the rows where they fit best.
         if (alone - height.max(axis=1)).sum() > 0.0:
             new = opened(model.components, j, Z, room.weights[group])
             keep_in_room(model, np.setdiff1d(np.arange(H), group))
@@ -54,6 +58,7 @@ def empty_some(model: Model, readout: Readout, rule: Rule, settings: Settings) -
 
 def tightest(Y: Array, size: int) -> NDArray[np.intp]:
     """Numbers of the rows that lie nearest to one of them, which is chosen so that they lie as near as can be."""
+    # About the mean, so that the differences of squares below do not cancel.
     E = Y - Y.mean(axis=0)
     G = E @ E.T
     d2 = np.diagonal(G)[:, None] + np.diagonal(G) - 2.0 * G
@@ -66,6 +71,7 @@ def opened(c: Components, j: int, Z: Array, weights: Array) -> Components:
     Q, D = c.directions.shape[1:]
     new = no_components(1, D, Q)
     R = weights.sum()
+    # As many rows of borrowed shape as there are own ones: a few rows in many columns have no shape by themselves.
     share = R / max(c.n[j] + c.borrowed[j], 1e-300)
     used = int(c.used[j])
     new.mass[0] = new.n[0] = new.borrowed[0] = R

@@ -37,6 +37,8 @@ def component_of_rows(rows: Array, weights: Array, settings: Settings) -> Compon
     c, waiting = no_components(1, D, settings.rank), nothing_waiting(1, D, settings._replace(quota=FOLD_ROWS))
     at = 0
     while at < len(rows):
+        # A fold of a quarter of what is there, as in learning: rows are held out against directions that fit them
+        # already.
         size = min(max(8, at // 4), FOLD_ROWS, len(rows) - at)
         waiting.rows[0, :size] = rows[at : at + size]
         waiting.weights[0, :size] = weights[at : at + size]
@@ -132,6 +134,7 @@ class Search:
             open_ = {k: v for k, v in verdicts.items() if v is not None and v.gain > (-np.inf if fixed else PRICE)}
             if not open_:
                 break
+            # Best first: what is split changes which groups are worth splitting.
             k = max(open_, key=lambda group: open_[group].gain)
             own = np.flatnonzero(self.labels == k)
             first = self.part(own, open_[k].side)
@@ -150,6 +153,7 @@ class Search:
                 break
             joint = log_joint(self.rows, components, self.prior_noise)
             new = np.argmax(joint, axis=1)
+            # A group of too few rows has no shape; its rows go to their next best component.
             few = np.bincount(new, self.weights, self.K) < FEWEST
             if few.any():
                 joint[:, few] = -np.inf
@@ -178,6 +182,7 @@ class Search:
         self.reparted = 0
         forced = self.K > (self.settings.fixed or self.settings.most)
         joint = log_joint(self.rows, components, self.prior_noise)
+        # Log-likelihood that the rows of group k lose under the component of another group.
         loss = np.empty((self.K, self.K))
         for k in range(self.K):
             own = self.labels == k
