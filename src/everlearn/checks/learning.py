@@ -33,8 +33,10 @@ def check_batches_do_not_matter(estimator: Any, random_state: int = 0) -> None:
     """Any split of a stream into batches gives the same model."""
     rng = np.random.default_rng(random_state)
     probe = make_stream(estimator, 50, random_state + 1).X
+    # Short and long streams: models that warm up have another state in each.
     for n in (7, 150, 600):
         stream = make_stream(estimator, n, random_state)
+        # Row by row is the definition of a stream: every other split is compared with it.
         single = learn(fresh(estimator), stream, [1] * n)
         cuts = np.unique(rng.integers(1, n, size=5))
         splits = {
@@ -71,6 +73,7 @@ def check_weights_of_zero(estimator: Any, random_state: int = 0) -> None:
         return
     stream = make_stream(estimator, 300, random_state)
     weights = np.ones(300)
+    # The first and the last row too, at which models begin and end their blocks.
     weights[[0, 7, 8, 299]] = 0.0
     kept = Stream(stream.X[weights > 0.0], None if stream.y is None else stream.y[weights > 0.0])
     weighted = fresh(estimator).partial_fit(stream.X, stream.y, sample_weight=weights)
@@ -97,6 +100,7 @@ def _memory_growth(estimator: Any, stream: Any) -> str:
     try:
         for start in range(0, _MEMORY_ROWS, step):
             learn(model, stream.part(start, start + step))
+            # What is only waiting to be collected is not memory that the model holds.
             gc.collect()
             sizes.append((tracemalloc.get_traced_memory()[0], _array_bytes(vars(model))))
     finally:

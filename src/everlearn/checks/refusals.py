@@ -22,6 +22,7 @@ def check_gaps(estimator: Any, random_state: int = 0) -> None:
     if not get_tags(estimator).input_tags.allow_nan:
         assert_refused(estimator, stream, "NaN", "partial_fit", holes.X, holes.y)
         return
+    # A first row without a value, one in the middle, and a column that is unknown for the first thirty rows.
     holes.X[0] = holes.X[300] = holes.X[1:30, 1] = np.nan
     model = fresh(estimator)
     for start, stop in ((0, 40), (40, 600)):
@@ -56,9 +57,11 @@ def check_bad_weights_and_targets(estimator: Any, random_state: int = 0) -> None
 def check_failure_changes_nothing(estimator: Any, random_state: int = 0) -> None:
     """A batch that fails, or is interrupted, leaves the model as it was."""
     stream = make_stream(estimator, 900, random_state)
+    # On an unfitted model, after few rows and after many: each has another state to restore.
     for start in (0, 30, 600):
         model = learn(fresh(estimator), stream.part(0, start)) if start else fresh(estimator)
         before, part = dumps(model), stream.part(start, start + 300)
+        # One that is no Exception, and one that is: a handler for either alone lets the other through.
         for error in (KeyboardInterrupt, MemoryError):
             with _failing(type(model), error), contextlib.suppress(error):
                 learn(model, part)
@@ -118,6 +121,7 @@ def assert_refused(estimator: Any, stream: Stream, what: str, method: str, *args
     assert refusal is not None, f"{method} accepted {what} without an error."
     assert isinstance(refusal, ValueError), f"{method} refused {what} with {refusal!r} instead of a ValueError."
     assert str(refusal), f"{method} refused {what} without a word."
+    # By the bytes of its file, which hold all of its state: attributes that no method shows are compared, too.
     assert dumps(model) == before, f"{method} refused {what}, but the model changed."
 
 

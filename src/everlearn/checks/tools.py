@@ -16,6 +16,7 @@ from everlearn.base.estimator import StreamEstimator
 
 ANSWERS = ("score_samples", "predict", "predict_proba", "decision_function", "transform")
 COLUMNS = 4
+# Relative, for sums that are taken in another order; all that is no float has to agree exactly.
 TOLERANCE = 1e-10
 
 
@@ -39,6 +40,7 @@ def make_stream(estimator: Any, n_rows: int, random_state: int = 0) -> Stream:
     """Rows around three centres in random order, with the targets that the estimator's tags ask for."""
     rng = np.random.default_rng(random_state)
     group = rng.integers(3, size=n_rows)
+    # Groups that can be told apart, in correlated columns: independent ones would hide a mistake in a covariance.
     centres, mixing = 6 * rng.normal(size=(3, COLUMNS)), rng.normal(size=(COLUMNS, COLUMNS))
     X = centres[group] + rng.normal(size=(n_rows, COLUMNS)) @ mixing
     return Stream(X, make_targets(estimator, np.tanh(X[:, 0]), group))
@@ -73,6 +75,7 @@ def learn(model: Any, stream: Stream, sizes: Any = None) -> Any:
 def answers(model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
     """What the model says about X, by method, and its public fitted attributes; those of a model inside it as well."""
     found = {name: np.asarray(getattr(model, name)(X)) for name in ANSWERS if hasattr(model, name)}
+    # Fitted attributes may be properties of the class, which vars() does not list.
     for name in sorted({*vars(model), *dir(type(model))}):
         if name.endswith("_") and not name.startswith("_"):
             with contextlib.suppress(AttributeError):

@@ -15,11 +15,13 @@ from everlearn.persistence.model_file import dumps, load
 def check_input_is_left_alone(estimator: Any, random_state: int = 0) -> None:
     """Arrays given to a model are neither changed nor kept."""
     source = make_stream(estimator, 300, random_state)
+    # Models keep rows of the warm-up and of a reservoir: each way to come in must copy.
     for sizes in ([300], [1] * 300, [1, 299]):
         given = source.copy()
         model = learn(fresh(estimator), given, sizes)
         answers(model.copy(), given.X)
         assert equal(given.X, source.X), "the model changed the rows that it was given."
+        # A view that was kept would show this now.
         given.X[:] = 1e6
         if given.y is not None and source.y is not None:
             assert equal(given.y, source.y), "the model changed the targets that it was given."
@@ -40,6 +42,7 @@ def check_save_and_load(estimator: Any, random_state: int = 0) -> None:
     """A model read from its file answers, and goes on learning, bit for bit as the one that was saved."""
     stream = make_stream(estimator, 900, random_state)
     assert not vars(_through_a_file(fresh(estimator))).keys() - fresh(estimator).get_params(deep=False).keys()
+    # After one row, after few and after many: a model that warms up has other fields in each.
     for n in (1, 50, 600):
         model = learn(fresh(estimator), stream.part(0, n))
         before = dumps(model)
@@ -75,6 +78,7 @@ def check_copies_are_independent(estimator: Any, random_state: int = 0) -> None:
 
 def check_merge(estimator: Any, random_state: int = 0) -> None:
     """A merge changes neither of its models, and its result answers and learns."""
+    # The base class only refuses: a model that cannot be merged has nothing to check.
     if type(estimator)._merge is StreamEstimator._merge:
         return
     stream = make_stream(estimator, 900, random_state)

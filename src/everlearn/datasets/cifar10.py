@@ -66,6 +66,7 @@ def _place(path: str | os.PathLike[str] | None) -> Path:
     place = Path(path) if path is not None else Path(os.environ["EVERLEARN_DATA"]) / "cifar10"
     if place.is_file():
         return place
+    # Unpacked with or without the folder that the archive has.
     for candidate in (place, place / _INSIDE):
         if (candidate / _TEST).is_file():
             return candidate

@@ -76,6 +76,7 @@ def demo_stream(n_rows: int = 20_000, *, seed: int = 0, batch_rows: int = 500) -
             raise InputError(f"{name} must be at least 1; got {value}.")
     waiting: list[DemoBatch] = []
     ready = 0
+    # Made stay by stay and cut into batches afterwards: the stream does not depend on `batch_rows`.
     for stay in _stays(n_rows, np.random.default_rng(seed)):
         waiting.append(stay)
         ready += len(stay.X)
@@ -114,6 +115,7 @@ def _stays(n_rows: int, rng: np.random.Generator) -> Iterator[DemoBatch]:
 
 
 def _next_regime(regime: int, *, worn: bool, rng: np.random.Generator) -> int:
+    # Cruising never comes back once the bearing is worn: the model has to learn a regime late and for good.
     choices = [0, 2, _WORN if worn else 1]
     return int(rng.choice([choice for choice in choices if choice != regime]))
 
@@ -121,9 +123,11 @@ def _next_regime(regime: int, *, worn: bool, rng: np.random.Generator) -> int:
 def _healthy(regime: int, n: int, temperature: float, rng: np.random.Generator) -> Array:
     rpm = _RPM[regime] + _RPM_STD[regime] * rng.normal(size=n)
     torque = _TORQUE[regime] + _TORQUE_STD[regime] * rng.normal(size=n)
+    # Mechanical power in kW, of rpm and Nm.
     power = rpm * torque * (2 * np.pi / 60_000) * (1 + 0.01 * rng.normal(size=n))
     current = 1.0 + 1.6 * power + 0.1 * rng.normal(size=n)
     settled = 25.0 + 2.5 * _RPM[regime] * _TORQUE[regime] * (2 * np.pi / 60_000) + 4 * _WEAR[regime]
+    # A first-order lag from the temperature at the end of the stay before: what single rows cannot show.
     fading = np.exp(-np.arange(1, n + 1) / _THERMAL_ROWS)
     warmth = settled + (temperature - settled) * fading + 0.5 * rng.normal(size=n)
     vibration = 0.5 + 0.4 * (rpm / 1000) ** 2 + _WEAR[regime] + 0.1 * rng.normal(size=n)
@@ -140,6 +144,8 @@ def _with_faults(healthy: Array, rng: np.random.Generator) -> tuple[Array, NDArr
         elif kind == 2:
             X[rows, 5] = healthy[rows, 5] + rng.uniform(3, 9)
         else:
+            # Power and current fall together, within the range of other regimes: only their relation to speed and
+            # torque is wrong.
             X[rows, 2:4] = healthy[rows, 2:4] * rng.uniform(0.2, 0.7)
     return X, fault
 
@@ -147,6 +153,7 @@ def _with_faults(healthy: Array, rng: np.random.Generator) -> tuple[Array, NDArr
 def _with_gaps(complete: Array, rng: np.random.Generator) -> Array:
     X = complete.copy()
     X[rng.random(X.shape) < _GAP_SHARE] = np.nan
+    # All three are drawn in any case, so that the rows after it do not depend on whether there was an outage.
     outage, start, length = rng.random(), rng.integers(len(X)), rng.integers(10, 40)
     if outage < _OUTAGE_SHARE:
         X[start : start + length, 3] = np.nan

@@ -101,6 +101,7 @@ def pump_stream(*, seed: int = 0) -> PumpStream:
     rng = np.random.default_rng(seed)
     X = _healthy_rows(rng)
     faults = _apply_faults(X, rng)
+    # Rows are dropped after all was simulated: the pump went on while nothing was written.
     written = np.ones(_SECONDS, dtype=bool)
     written[_MISSING[0] : _MISSING[1]] = False
     times = START.timestamp() + np.flatnonzero(written).astype(np.float64)
@@ -151,6 +152,7 @@ def _apply_faults(X: Array, rng: np.random.Generator) -> tuple[PumpFault, ...]:
     X[freeze, DISCHARGE] = X[freeze.start, DISCHARGE]
 
     bearing = _rows(4.0 + 10 / 60, 4.0 + 25 / 60)
+    # Gradual, as a bearing fails: the first rows cannot be told from usual ones, and a delay can be measured.
     rise = np.linspace(0.0, 1.0, bearing.stop - bearing.start)
     X[bearing, BEARING] += 18.0 * rise
     X[bearing, VIBRATION] *= 1.0 + 1.5 * rise

@@ -77,6 +77,7 @@ def load(name: str) -> Bunch:
         raise InputError(f"name={name!r} is not a data set of everlearn. It has: {', '.join(NAMES)}.")
     about = _tables()[key]
     with resources.files(__package__).joinpath(f"data/{key}.csv").open(encoding="ascii") as file:
+        # Empty cells become NaN.
         table = np.genfromtxt(file, delimiter=",", dtype=np.float64)
     names = about["feature_names"]
     return Bunch(

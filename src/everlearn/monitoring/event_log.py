@@ -39,6 +39,8 @@ def init(max_events: int = MAX_EVENTS) -> MonitorState:
 
 def alarm_thresholds(level: float, n_features: int) -> Array:
     """Squared distance that a row with 0 to n_features observed columns exceeds with probability `level`."""
+    # The squared Mahalanobis distance of a component's own rows is chi-square with as many degrees of freedom as
+    # columns are observed. Entry 0 is never used: a row without a value is no event.
     thresholds: Array = chdtri(np.maximum(np.arange(n_features + 1.0), 1.0), level)
     return thresholds
 
@@ -63,6 +65,7 @@ def watch(
     if n == state.n_events:  # nearly every row: a new tuple would take a tenth of the time that learning the row takes
         return state
     # The kernel records distances: the chi-square tail is needed for the few rows that are novelties only.
+    # At most one turn of the ring: what was overwritten within this batch is gone.
     for number in range(max(state.n_events, n - len(state.rows)), n):
         slot = number % len(state.rows)
         if state.kinds[slot] == kernels.NOVELTY:

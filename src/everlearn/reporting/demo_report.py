@@ -92,6 +92,7 @@ class DemoReport:
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
         self._kept.append(batch)
+        # Whole batches leave as long as the others hold enough rows.
         while sum(len(kept.X) for kept in self._kept[1:]) >= _KEPT_ROWS:
             self._kept.pop(0)
 
@@ -102,6 +103,7 @@ class DemoReport:
         self._since_switch = 0 if regime != latest_regime else self._since_switch + 1
         if fault and late:
             begins = fault != latest_fault
+            # A fault lasts some rows and counts once: found if any of its rows was novel.
             self._found &= not begins
             self._faults[fault] += [begins, novel and not self._found]
             if novel and not self._found:
@@ -168,6 +170,7 @@ def find_regimes(model: Any, whole: DemoBatch) -> Regimes:
 def _switches(regime: NDArray[np.int64], stays: list[Stay]) -> tuple[int, int, int]:
     true = np.flatnonzero(np.diff(regime)) + 1
     seen = np.array([stay.first for stay in stays[1:]], dtype=np.int64)
+    # (true switches, switches seen): a row of it without a hit was missed, a column without one is a false one.
     near = np.abs(true[:, None] - seen) <= _SWITCH_ROWS
     return len(true), int(near.any(axis=1).sum()), int((~near.any(axis=0)).sum())
 
@@ -177,6 +180,7 @@ def blamed_columns(model: Any, X: Array) -> NDArray[np.intp]:
     n, D = X.shape
     masked = np.repeat(X, D, axis=0).reshape(n, D, D)
     masked[:, np.arange(D), np.arange(D)] = np.nan
+    # A column without a value cannot be to blame: -1 is below every p-value.
     usual = np.where(np.isnan(X), -1.0, model.p_value(masked.reshape(-1, D)).reshape(n, D))
     return np.argmax(usual, axis=1)
 

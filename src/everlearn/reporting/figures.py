@@ -52,6 +52,7 @@ def likelihood(history: Sequence[Any], events: Sequence[Any] = ()) -> Picture:
     layout = _layout("row", "mean log-likelihood", legend=True)
     layout["yaxis"]["range"] = _robust_range(y)
     layout["xaxis"]["range"] = [0, max(_end(x), 1)]
+    # Marks of events have an axis of their own from 0 to 1: they keep their height whatever the range of the curve.
     layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     seen = y[np.isfinite(y)]
     found = f"{_few(len(changes), 'change')} and {_few(len(novelties), 'novelty')} are marked"
@@ -110,6 +111,7 @@ def forgetting(history: Sequence[Any]) -> Picture:
     if not forgets.any():
         layout["yaxis"].update(visible=False)
         return _picture(data[1:], layout, "The model forgets nothing: there is no λ. Drawn are the rows it remembers.")
+    # The interesting part of lambda lies just below 1.
     depth = max(1.0 - float(factor[forgets].min()), 1e-6)
     layout["yaxis"]["range"] = [1.0 - 1.15 * depth, 1.0 + 0.05 * depth]
     return _picture(data, layout, f"Forgetting factor λ over {_end(x):,} rows; at last {factor[forgets][-1]:.4f}.")
@@ -298,6 +300,7 @@ def _contours(plane: Plane, rings: list[Array]) -> Picture:
     """The density of all components on a grid around the ellipses."""
     corners = np.concatenate(rings)
     low, high = corners.min(axis=0), corners.max(axis=0)
+    # (_GRID, 2) points of both axes at once, with a margin of 8 % around the ellipses.
     x, y = np.linspace(low - 0.08 * (high - low), high + 0.08 * (high - low), _GRID).T
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     z = mixtures.log_density(grid, plane.mixture).reshape(_GRID, _GRID)
@@ -365,6 +368,8 @@ def _robust_range(y: Array) -> list[float]:
     seen = y[np.isfinite(y)]
     if not len(seen):
         return [0.0, 1.0]
+    # The first rows of a stream and single outliers lie nats below the rest: their full range would make the curve
+    # flat.
     low, high = np.quantile(seen, [0.05, 0.95])
     room = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-9)
     low, high = max(seen.min(), low - 2.0 * room), min(seen.max(), high + 2.0 * room)

@@ -63,6 +63,7 @@ def ellipse(mean: Array, covariance: Array, share: float = ELLIPSE_SHARE) -> Arr
     """Closed curve that holds the given share of a Gaussian in two columns, (points, 2)."""
     values, vectors = np.linalg.eigh(covariance)
     angle = np.linspace(0.0, 2.0 * np.pi, _ELLIPSE_POINTS + 1)
+    # The squared distance of a Gaussian in two columns is chi-square with two degrees of freedom.
     radii = np.sqrt(chdtri(2, 1.0 - share) * np.maximum(values, 0.0))
     curve: Array = mean + (np.column_stack([np.cos(angle), np.sin(angle)]) * radii) @ vectors.T
     return curve
@@ -96,8 +97,11 @@ def _on_principal_axes(mixture: Mixture, names: list[str]) -> Plane:
     full = mixtures.with_matrices(mixture)
     mean, total = mixtures.moments(full)
     std = np.sqrt(np.diag(total))
+    # Of the correlation matrix: without dividing by the spread, the column of the largest unit would be the first axis.
     values, vectors = np.linalg.eigh(total / np.outer(std, std))
     turned = vectors[:, :-3:-1]
+    # The sign of an eigenvector is arbitrary: with the largest loading positive, a picture does not flip between two
+    # calls.
     turned = turned * np.sign(turned[np.abs(turned).argmax(axis=0), [0, 1]])
     A = turned / std[:, None]
     means = (mixture.means - mean) @ A

@@ -71,6 +71,7 @@ def detected(model: Any, X: Array) -> Detected:
     scores, columns = model.prequential(X, return_columns=True)
     names, value, low, high = np.full(len(X), "", object), *np.full((3, len(X)), np.nan)
     for i in np.flatnonzero(columns >= 0):
+        # Only rows below the alarm are explained: that takes far longer than scoring.
         told, j = model.explain(X[i : i + 1]), columns[i]
         names[i], value[i] = column_names(model)[j], X[i, j]
         low[i], high[i] = told.low[0, j], told.high[0, j]
@@ -175,6 +176,7 @@ def curve(model: Any, given: Mapping[str, float], target: str, *, coverage: floa
     """
     answer = condition(model, given, [target])
     low, high = (float(end[0, 0]) for end in answer.interval(coverage))
+    # By quantiles and not by standard deviations: a mixture with two far modes is drawn whole.
     first, last = (float(answer.quantile(q)[0, 0]) for q in (_CURVE_TAIL, 1.0 - _CURVE_TAIL))
     margin = _CURVE_MARGIN * max(last - first, 1e-300)
     x = np.linspace(first - margin, last + margin, _CURVE_POINTS)

@@ -42,6 +42,8 @@ def stays_in_regimes(labels: Labels) -> list[Stay]:
     stays: list[Stay] = []
     for stay in _runs(_filled_backwards(number)):
         short = stay.end - stay.first < _LEAST_STAY
+        # Joined from left to right: a short stay is swallowed by the one before, and the next of the same regime joins
+        # it.
         if stays and (short or stays[-1].regime == stay.regime):
             stays[-1] = stays[-1]._replace(end=stay.end)
         else:
@@ -52,6 +54,7 @@ def stays_in_regimes(labels: Labels) -> list[Stay]:
 def _is_regime(own: NDArray[np.bool_]) -> bool:
     if own.mean() < _LEAST_SHARE:
         return False
+    # Counts by differences of a cumulative sum: linear in the rows, whatever the window.
     rows, before = np.flatnonzero(own), np.concatenate([[0], np.cumsum(own)])
     first, end = np.maximum(rows - _WINDOW // 2, 0), np.minimum(rows + _WINDOW // 2 + 1, len(own))
     return bool(((before[end] - before[first]) / (end - first)).mean() >= _OWN)

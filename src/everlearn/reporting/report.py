@@ -22,6 +22,7 @@ from everlearn.reporting.tables import Table
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.store.records import mean_log_likelihood
 
+# Names of columns come from data. Should one get past the escaping, it can load nothing and send nothing anywhere.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _MOST_COLUMNS = 12
 _MOST_EVENTS = 20

@@ -17,6 +17,7 @@ from everlearn.watch.traces import TracePoint, thinned
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1000.0, 150.0, 12.0, 8.0, 22.0
 MOST_POINTS = 600
 _TICKS = 8
+# In seconds, up to a week: ticks fall on full minutes, hours and days.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
 
 
@@ -138,6 +139,7 @@ def trace_picture(
     def y(values: Array) -> Array:
         return np.asarray(TOP + (high - values) / (high - low) * (height - TOP - BOTTOM))
 
+    # From back to front: spans, the expected band, extremes, the trace.
     body = _spans(axis, episodes, TOP, height - TOP - BOTTOM)
     body += [f'<path class="band" d="{_area(x, y(curves["low"]), y(curves["high"]))}"/>']
     body += [f'<path class="extremes" d="{_area(x, y(curves["least"]), y(curves["most"]))}"/>']
@@ -162,6 +164,7 @@ def _range(curves: dict[str, Array]) -> tuple[float, float]:
 def _runs(*curves: Array) -> list[slice]:
     """Stretches over which all curves are known."""
     known = np.all([np.isfinite(curve) for curve in curves], axis=0)
+    # A gap in the data is a gap in the line: nothing is drawn across it.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(int)))
     return [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
 

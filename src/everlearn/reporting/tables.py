@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MISSING = "-"
+# The backslash first: later it would escape the backslashes that escape the others.
 _MARKDOWN_SIGNS = ("\\", "*", "_", "|", "<", "`")
 
 

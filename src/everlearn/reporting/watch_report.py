@@ -19,6 +19,7 @@ from everlearn.watch.sentences import duration, what, when
 from everlearn.watch.session import stored_episodes, stored_traces
 from everlearn.watch.traces import TracePoint, thinned
 
+# No scripts at all: should a name of a sensor get past the escaping, nothing of it runs.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _FIRST_PICTURES = 2  # beside the timeline
 _MOST_SENSORS = 24
@@ -111,6 +112,7 @@ def _head(place: str, episodes: Sequence[Episode], points: Sequence[TracePoint],
 
 def state_of(episodes: Sequence[Episode]) -> tuple[str, str]:
     """The state at the end, as a name and in words: all well, look, or alarm."""
+    # An episode that a person has marked is dealt with, even if it lasts.
     lasting = [episode for episode in episodes if episode.is_open and not episode.mark]
     if any(episode.severity == "alarm" for episode in lasting):
         return "alarm", "Alarm at the end"
@@ -186,6 +188,7 @@ def _pictures(
     weight: Counter[str] = Counter()
     for episode in episodes:
         for place, name in enumerate(episode.blamed[:2]):
+            # The sensor named first counts twice, an alarm three times: the pictures of what matters come first.
             weight[name] += (2 - place) * (3 if episode.severity == "alarm" else 1)
     order = sorted(range(len(columns)), key=lambda j: -weight[columns[j]])[:_MOST_SENSORS]
 

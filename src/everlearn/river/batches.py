@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from everlearn.errors import InputError, require
 
+# river's own helpers for frames of any library: answers have the type and index of what was asked.
 dataframe = require("river.utils.dataframe", extra="river")
 
 Array = NDArray[np.float64]
@@ -35,6 +36,8 @@ def rows_of(dicts: Sequence[Features], names: Names) -> Array:
     """
     shape = len(dicts), len(names)
     try:
+        # The quick way for all rows together; only when it fails is each cell looked at, to name the one to blame. None
+        # becomes NaN in float64.
         values = chain.from_iterable([map(x.get, names) for x in dicts])
         return np.fromiter(values, np.float64, shape[0] * shape[1]).reshape(shape)
     except (AttributeError, TypeError, ValueError):
@@ -64,6 +67,7 @@ def _refuse(x: Any, names: Iterable[Hashable]) -> None:
 
 def observed_in(dicts: Iterable[Features], wanted: Set[Hashable] | None = None) -> set[Hashable]:
     """Names of the features, or of those that are wanted, that have a value in at least one of the dicts."""
+    # A feature that has only ever been None or NaN is not a column: nothing could be learned for it.
     seen = {name for x in dicts for name, value in x.items() if value is not None and value == value}
     return seen if wanted is None else seen & wanted
 
@@ -73,6 +77,7 @@ def in_order(names: Iterable[Hashable]) -> Names:
     try:
         return tuple(sorted(names))  # type: ignore[type-var]
     except TypeError:
+        # Names of several types, such as 1 and "a", have no order of their own.
         return tuple(sorted(names, key=repr))
 
 

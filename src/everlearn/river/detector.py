@@ -71,4 +71,5 @@ class StreamAnomalyDetector(Unsupervised, base.AnomalyDetector):
 
     def _surprise(self, batch: Batch) -> Array:
         """-log p-value of each row."""
+        # A p-value that rounds to slightly more than 1 would give a negative score.
         return np.maximum(-self._ask("score_samples", batch, np.zeros(len(batch))), 0.0)

@@ -70,9 +70,11 @@ class ChangeDetector(base.DriftDetector):
         x : float
             The value.
         """
+        # The test finds a fall: for a rise it is given the negative values. Both directions have a state of their own.
         results = [
             step(self._test, state, sign * float(x))
             for sign, state in zip(_SIGNS[self.mode], self._states, strict=True)
         ]
         self._drift_detected = any(fired for _, fired in results)
+        # Both begin anew: mean and spread from before the change are of use to neither.
         self._states = [ChangeState() if self._drift_detected else state for state, _ in results]

@@ -53,8 +53,10 @@ class Learner(base.Base):
         self.grace_period = grace_period
         given = self._default() if model is None else model
         self._check_parameters(given)
+        # What a clone by river begins from: the parameters, and nothing of what was learned.
         self._template: StreamEstimator = clone(given)
         self._model = given.copy()
+        # Rows of the grace period, from the beginning; None once the columns are final.
         self._first: list[Sample] | None = None if given._is_started() else []
         self._set_names(_columns_of(given, features))
         self._silent = features is not None
@@ -110,13 +112,17 @@ class Learner(base.Base):
         start = 0 if earlier else self._first_observed(batch)
         if start == len(batch):
             return
+        # The batch may reach beyond the grace period: only the part within it can bring columns.
         part = slice(start, start + self._n_first() - len(earlier))
         new = [Sample(*row) for row in zip(islice(batch, part.start, part.stop), y[part], w[part], strict=True)]
         names = self._names_with(new)
         rows = batch.rows(names)
+        # Before anything is kept: the model, which would refuse it, does not see the rows that wait in `_first`.
         _refuse_infinity(rows, names)
         full = len(earlier) + len(new) >= self._n_first()
+        # A PPCA of q axes cannot start with fewer than q columns; until then rows wait in `_first`.
         if full or len(names) >= self._least_columns():
+            # Learned from the beginning whenever a column was added. The grace period bounds what that costs.
             again = earlier if names != self._names or not self._model._is_started() else None
             self._model = self._taught(again, names, rows[start:], y[start:], w[start:])
         self._set_names(names)

@@ -53,6 +53,8 @@ class Transformer(Unsupervised, base.MiniBatchTransformer):
     def transform_many(self, X: Any) -> Any:
         """Coordinates of each row: a list of dicts, or a data frame if X is one."""
         batch = batch_of(X)
+        # As many coordinates as there will be: what follows in a pipeline of river sees the same features from the
+        # first row on.
         before = np.zeros((len(batch), self._least_columns()))
         coordinates = self._ask("transform", batch, before)
         prefix = type(self._model).__name__.lower()

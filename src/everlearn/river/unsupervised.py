@@ -143,9 +143,11 @@ class AnomalyDetector(Unsupervised, base.AnomalyDetector):
             return np.zeros(len(batch))
         rows = batch.rows(self._names)
         observed = ~np.isnan(rows)
+        # Entropy of independent Gaussians over the columns that are observed, row by row.
         typical = observed @ (_log_spread(self._model) + 0.5 * np.log(2 * np.pi * np.e))
         surprise = -self._model.score_samples(rows) - typical  # type: ignore[attr-defined]
         score = 0.5 * (1.0 + surprise / (1.0 + np.abs(surprise)))
+        # A row without a value is neither usual nor odd.
         return np.where(observed.any(axis=1), score, 0.0)
 
     def _has_settled(self) -> bool:

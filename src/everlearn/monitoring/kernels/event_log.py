@@ -54,6 +54,7 @@ def watch_rows(X, log_density, distance, first_row, rules, log):
             continue
         log.totals[0] += 1.0
         log.totals[1] += density
+        # Before the change test, so that a novelty stands before the change that it completes at the same row.
         if distance[t] > rules.alarm[observed]:
             n_events = record(first_row + t, NOVELTY, distance[t], log, n_events)
         drop = step_in_place(density, log.memory, rules.detector)

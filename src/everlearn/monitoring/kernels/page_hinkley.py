@@ -32,6 +32,7 @@ class TestSettings(NamedTuple):
     limit: float
 
 
+# Two lowest and one highest: log-densities have their long tail on the left.
 HELD_BACK = 3.0
 
 
@@ -61,6 +62,7 @@ def burn_in(value, state, settings):
     next_low = state.second_lowest if state.n >= 2.0 else np.inf
     high = state.highest if state.n >= 3.0 else -np.inf
     n, mean, scatter = state.n + 1.0, state.mean, state.scatter
+    # `value` leaves each comparison as the one that is pushed out; infinity stands for a place that was empty.
     if value < low:
         low, next_low, value = value, low, next_low
     elif value < next_low:
@@ -69,6 +71,7 @@ def burn_in(value, state, settings):
         high, value = value, high
     if abs(value) < np.inf:
         deviation = value - mean
+        # Welford's update over the values that are not held back, of which there are n - 3 by now.
         mean += deviation / (n - HELD_BACK)
         scatter += deviation * (value - mean)
     next_low, high = next_low if n >= 2.0 else 0.0, high if n >= 3.0 else 0.0
@@ -87,12 +90,14 @@ def step(value, state, settings):
         return burn_in(value, state, settings), 0.0
     deviation, drop = value - state.mean, state.drop
     std = np.sqrt(state.scatter / state.n)
+    # Constant values so far: there is no unit in which a drop could be measured.
     if std > 0.0:
         deviation = clipped(deviation, std, settings.limit)
         drop = max(0.0, drop - deviation / std - settings.drift)
     if drop > settings.threshold:
         return ChangeState(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), drop
     n = state.n + 1.0
+    # With the clipped deviation: an outlier moves mean and spread by no more than `limit` standard deviations.
     change = deviation / n
     scatter = state.scatter + deviation * (deviation - change)
     return ChangeState(n, state.mean + change, scatter, drop, 0.0, 0.0, 0.0), 0.0

@@ -20,6 +20,7 @@ def slot_of(number, size):
     """Slot of row `number` in a uniform sample of `size` rows; `size` or more for none (Vitter's algorithm R)."""
     slot = np.int64(number)
     if slot >= size:
+        # The modulus favours small slots by less than n / 2^64, which no stream is long enough to show.
         slot = np.int64(splitmix64(number) % np.uint64(number + 1))
     return slot
 
