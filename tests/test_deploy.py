@@ -26,19 +26,39 @@ def deploy(repository):
 
 
 @pytest.fixture(scope="module")
-def metrics(tmp_path_factory):
-    """Names of all series that a service with a model gives."""
+def exposition(tmp_path_factory):
+    """What Prometheus would read from a service with a model."""
     app = create_app(tmp_path_factory.mktemp("state") / "run.db", Settings())
     with TestClient(app, base_url="http://localhost") as client:
         rows = as_json(np.random.default_rng(0).normal(size=(10, 2)))
         client.post("/models/m/learn", json={"rows": rows})
         learned(client, "m")
-        return set(re.findall(r"^(\w+)", client.get("/metrics").text, re.MULTILINE))
+        client.get("/metrics")  # so that requests have been counted
+        return client.get("/metrics").text
+
+
+@pytest.fixture(scope="module")
+def metrics(exposition):
+    """Names of all series."""
+    return set(re.findall(r"^(\w+)", exposition, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def known_labels(exposition):
+    """Labels of all series, and those that Prometheus adds."""
+    return {"job", "instance", *re.findall(r"[{,](\w+)=\"", exposition)}
 
 
 def used(expression):
     """Names of metrics in an expression of Prometheus."""
     return set(re.findall(r"\b(?:everlearn|process)_\w+", expression))
+
+
+def labels(expression):
+    """Labels by which an expression selects or sums."""
+    matched = re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", expression)
+    summed = [name for names in re.findall(r"\bby \(([^)]*)\)", expression) for name in names.split(",")]
+    return {name.strip() for name in [*matched, *summed]}
 
 
 def options():
@@ -50,12 +70,13 @@ def variables():
     return {name for each in found for name in ([each] if isinstance(each, str) else each)}
 
 
-def test_rules_use_metrics_that_exist(deploy, metrics):
+def test_rules_use_metrics_that_exist(deploy, metrics, known_labels):
     groups = yaml.safe_load((deploy / "prometheus-rules.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) > 5
     for rule in rules:
         assert used(rule["expr"]) <= metrics, rule["alert"]
+        assert labels(rule["expr"]) <= known_labels, rule["alert"]
         assert rule["annotations"]["summary"]
 
 
@@ -66,7 +87,7 @@ def test_rules_pass_promtool(deploy):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_board_shows_metrics_that_exist(deploy, metrics):
+def test_board_shows_metrics_that_exist(deploy, metrics, known_labels):
     board = json.loads((deploy / "grafana.json").read_text())
     panels = board["panels"]
     assert {"uid", "title", "schemaVersion", "time", "templating"} <= set(board)
@@ -74,6 +95,7 @@ def test_board_shows_metrics_that_exist(deploy, metrics):
     for panel in panels:
         for target in panel["targets"]:
             assert used(target["expr"]) <= metrics, panel["title"]
+            assert labels(target["expr"]) <= known_labels, panel["title"]
             assert target["expr"].count("(") == target["expr"].count(")")
             assert 'job="$job"' in target["expr"]
     for one, other in itertools.combinations((panel["gridPos"] for panel in panels), 2):

@@ -2,6 +2,7 @@
 
 import csv
 import datetime
+import json
 import os
 import shlex
 import shutil
@@ -182,6 +183,14 @@ def test_one_model_a_group(run, tmp_path):
     assert (found["rows"], found["tags"]) == (100, {"by": "device", "group": "pump 1"})
     assert "0 rows learned; 3 models" in run("learn", "fleet.csv", "--by", "device", *columns, "--state", "g.db")
     assert "100 rows learned" in run("show", "g.db", "--name", "pump 2")
+    listed = json.loads(run("show", "g.db", "--json"))["models"]
+    assert [(each["name"], each["rows"], each["waiting"]) for each in listed] == [
+        (f"pump {i}", 100, 0) for i in range(3)
+    ]
+    one = json.loads(run("show", "g.db", "--json", "--name", "pump 1"))
+    assert (one["name"], one["rows"]) == ("pump 1", 100)
+    assert [column["name"] for column in one["columns"]] == ["speed", "flow"]
+    assert "holds no model 'fan'" in run("show", "g.db", "--json", "--name", "fan", status=1)
     run("learn", "fleet.csv", "--by", "device", *columns, "--model-file", "again")
     same = [everlearn.dumps(everlearn.load(f"{folder}/pump_0.evl")) for folder in ("models", "again")]
     assert same[0] == same[1]

@@ -47,3 +47,9 @@ def test_tokens_and_proxies(settings, tmp_path):
     found = settings(EVERLEARN_TOKEN="t" * 16, EVERLEARN_READ_TOKEN="r" * 16, EVERLEARN_TRUSTED_PROXIES="10.0.0.1 ::1")
     assert [token.may for token in found.all_tokens] == ["write", "read"]
     assert found.trusted_proxies == ("10.0.0.1", "::1")
+
+
+def test_quick_answers(settings):
+    assert not settings().quick_answers
+    assert settings("--quick-answers").quick_answers
+    assert settings(EVERLEARN_QUICK_ANSWERS="1").quick_answers

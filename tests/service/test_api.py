@@ -8,7 +8,7 @@ import pytest
 
 import everlearn
 from everlearn.datasets.demo import COLUMNS, demo_stream
-from everlearn.persistence.model_file import dumps, loads
+from everlearn.persistence.model_file import FORMAT_VERSION, dumps, loads
 from service_tools import as_json, http_client, learned
 
 NAMES = list(COLUMNS)
@@ -353,3 +353,20 @@ def test_a_mixture_must_be_told_what_to_predict(taught):
     refused = taught.post("/models/machine/predict", json={"rows": [{NAMES[0]: 1.0}]})
     assert refused.status_code == 422
     assert "target must name" in refused.json()["detail"]
+
+
+def test_probes_and_version(client, monkeypatch):
+    assert client.get("/livez").json()["status"] == client.get("/readyz").json()["status"] == "ok"
+    assert client.get("/version").json() == {"everlearn": everlearn.__version__, "file_format": FORMAT_VERSION}
+    repository = client.app.state.repository
+
+    def unreadable():
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(repository.store, "latest_batch", unreadable)
+    found = client.get("/readyz")
+    assert (found.status_code, found.json()["trouble"]) == (503, "The state file cannot be read.")
+    monkeypatch.undo()
+    monkeypatch.setattr(repository.learning, "is_alive", lambda: False)
+    assert client.get("/readyz").status_code == client.get("/health").status_code == 503
+    assert client.get("/livez").status_code == 200  # to be restarted is no help against a disk that cannot be read

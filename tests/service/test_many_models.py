@@ -7,7 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import everlearn
 from everlearn import IncrementalGaussianMixture
+from everlearn.gaussian import mixture as mixtures
+from everlearn.mixture import ask
 from everlearn.service.repository import ModelRepository
 from everlearn.service.settings import Limits
 from everlearn.streams.store.store import Store
@@ -104,3 +107,31 @@ def test_metrics_of_many_models_are_sums(open_client, state):
         assert "everlearn_models 3.0" in text
         assert "everlearn_service_rows_learned_total 33.0" in text
         assert ('model="m1"' in text) == labelled
+
+
+@pytest.mark.parametrize("kind", ["mixture", "regressor", "classifier"])
+def test_quick_answers_are_those_between_searches(state, kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3)) + 6.0 * rng.integers(3, size=(600, 1))
+    if kind == "mixture":
+        model = IncrementalGaussianMixture().partial_fit(X)
+    elif kind == "regressor":
+        model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(X, X[:, 0])
+    else:
+        model = everlearn.IncrementalGaussianMixtureClassifier().partial_fit(X, X[:, 0] > 3.0)
+    with Store(state) as store:
+        store.commit("m", model, 0)
+    searches = []
+    monkeypatch.setattr(ask, "_looked", lambda *args, own=ask._looked: searches.append(1) or own(*args))
+    for quick in (True, False):
+        repository = ModelRepository(Store(state), Limits(), quick_answers=quick)
+        try:
+            found = repository.model("m")
+            if kind == "mixture":
+                answer, between = found.score_samples(X[:20]), found.mixture_between_searches()
+                assert quick == np.allclose(answer, mixtures.log_density(X[:20], between), rtol=1e-9)
+            else:
+                found.predict(X[:20])
+        finally:
+            repository.store.close()
+        assert bool(searches) == (not quick)

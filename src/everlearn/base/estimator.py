@@ -352,6 +352,9 @@ class StreamEstimator(BaseEstimator):
         """Rows that each component stands for."""
         return np.empty(0)
 
+    def _ask_without_search(self) -> None:
+        """Let the next questions be answered from what is learned as it is, in place; no model has to do anything."""
+
     def _changed_parameters(self) -> str:
         """Parameters that differ from their defaults, as they are written in Python."""
         default = type(self)().get_params(deep=False)

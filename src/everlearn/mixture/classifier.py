@@ -353,6 +353,10 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         self._check_started()
         return any(mixture.keeps_rows_ for mixture in self._mixtures_)
 
+    def _ask_without_search(self) -> None:
+        for mixture in self._mixtures_:
+            mixture._ask_without_search()
+
     def _rows_inside(self) -> int:
         return sum(mixture._rows_inside() for mixture in self._mixtures_)
 

@@ -430,6 +430,11 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         if self._core_.rows_seen(self._state_) == 0:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
 
+    def _ask_without_search(self) -> None:
+        # As if a question had been asked at the last row: none that follows is preceded by a search, except during the
+        # warm-up, when there are no components yet.
+        self._core_.asked.last = self._core_.rows_seen(self._state_)
+
     def mixture_between_searches(self) -> mixtures.Mixture | None:
         """Components as the rows have left them, the broad Gaussian last; no search precedes the answer.
 

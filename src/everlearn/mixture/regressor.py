@@ -250,6 +250,9 @@ class IncrementalGaussianMixtureRegressor(RegressorMixin, StreamEstimator):
         self._check_started()
         return self._joint_.keeps_rows_
 
+    def _ask_without_search(self) -> None:
+        self._joint_._ask_without_search()
+
     def _rows_inside(self) -> int:
         return self._joint_._rows_inside()
 

@@ -208,11 +208,22 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
             file.seek(0)
             # The header alone: of a fleet of thousands of files the tensors stay on the disk. Their digest is therefore
             # not checked.
-            content = _header(file.read(8 + int.from_bytes(start[:8], "little")))
-        # By the table of tags, without importing the class, which would bring scikit-learn and the kernels.
-        tag = content["model"]["class"]
-        kind = TAGS[tag].partition(":")[2] if tag in TAGS else str(tag)
-        return metadata.summary(content, size, kind)
+            return _metadata(file.read(8 + int.from_bytes(start[:8], "little")), size)
+
+
+def metadata_of(data: bytes, name: str) -> dict[str, Any]:
+    """What `read_metadata` gives, of the contents of a model file that lies elsewhere; `name` is for messages."""
+    with _blamed(name):
+        _check_start(data[:16], len(data))
+        return _metadata(data[: 8 + int.from_bytes(data[:8], "little")], len(data))
+
+
+def _metadata(header: bytes, size: int) -> dict[str, Any]:
+    content = _header(header)
+    # By the table of tags, without importing the class, which would bring scikit-learn and the kernels.
+    tag = content["model"]["class"]
+    kind = TAGS[tag].partition(":")[2] if tag in TAGS else str(tag)
+    return metadata.summary(content, size, kind)
 
 
 def dumps(model: SaveableModel, *, answers: bool = False) -> bytes:

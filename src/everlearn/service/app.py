@@ -48,7 +48,11 @@ def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settin
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        repository = state if isinstance(state, ModelRepository) else ModelRepository(Store(state), settings.limits)
+        repository = (
+            state
+            if isinstance(state, ModelRepository)
+            else ModelRepository(Store(state), settings.limits, quick_answers=settings.quick_answers)
+        )
         app.state.repository = repository
         app.state.questions = Questions(settings.limits)
         app.state.streams = EventStreams(repository, settings.limits.streams)

@@ -56,7 +56,7 @@ def _configured(state: str | os.PathLike[str], settings: Settings) -> Any:
 
     configure(settings)
     # Opened here and not when the application starts: there a full disk would end in a traceback of the server's.
-    repository = ModelRepository(Store(state), settings.limits)
+    repository = ModelRepository(Store(state), settings.limits, quick_answers=settings.quick_answers)
     return uvicorn.Config(
         create_app(repository, settings),
         log_config=None,

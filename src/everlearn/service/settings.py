@@ -166,6 +166,9 @@ class Settings:
         A line of text, or of JSON, for each entry of the log.
     log_level : {"debug", "info", "warning", "error"}
         What is logged; the access log is of level info and is written anyhow.
+    quick_answers : bool
+        Whether mixtures answer from their components as the rows have left them. Else a question is preceded by a
+        search of the structure, as in Python, where there are 5 % more rows than at the last search.
     limits : Limits
         Its bounds.
     """
@@ -180,6 +183,7 @@ class Settings:
     access_log: bool = False
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
+    quick_answers: bool = False
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

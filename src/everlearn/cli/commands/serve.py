@@ -90,6 +90,12 @@ _FILE = click.Path(exists=True, dir_okay=False)
     envvar="EVERLEARN_LOG_LEVEL",
     help="What is logged.",
 )
+@click.option(
+    "--quick-answers",
+    is_flag=True,
+    envvar="EVERLEARN_QUICK_ANSWERS",
+    help="Answer from components as the rows have left them, without a search before a question.",
+)
 @limit_options
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(state: str, quiet: bool, **options: Any) -> None:

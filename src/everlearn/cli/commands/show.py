@@ -28,6 +28,7 @@ Examples:
   everlearn show run.db
   everlearn show run.db --name machine
   everlearn show machine.evl --json | jq .tags
+  everlearn show run.db --json | jq '.models[].name'
   everlearn show machine.evl --privacy
 """
 _SHOWN = 20
@@ -36,7 +37,7 @@ _SHOWN = 20
 @click.command(name="show", epilog=_EXAMPLES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", help="Name of the model, where FILE is a state file with several.")
-@click.option("--json", "as_json", is_flag=True, help="Print what a model file says about its model, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the file says about its model, or models, as JSON.")
 @click.option("--privacy", is_flag=True, help="Say what could be read from the model about single rows.")
 @click.option("--min-rows", type=click.IntRange(min=2), default=20, show_default=True,
               help="--privacy: rows that a component should stand for.")  # fmt: skip
@@ -44,13 +45,12 @@ def command(file: str, name: str | None, as_json: bool, privacy: bool, min_rows:
     """Show what is in a model file, or in a state file that `learn --state` or `serve` wrote.
 
     --json reads the header of a model file alone: version, digest, times, rows, columns with units and ranges, tags,
-    the files that were merged into it, and whether rows are inside.
+    the files that were merged into it, and whether rows are inside. Of a state file it is the list of models, or with
+    --name one of them.
     """
     if as_json:
         with errors_explained():
-            from everlearn.persistence.model_file import read_metadata
-
-            click.echo(json.dumps(read_metadata(file), ensure_ascii=False, indent=1))
+            click.echo(json.dumps(_described(file, name), ensure_ascii=False, indent=1))
         return
     if privacy:
         with errors_explained():
@@ -66,6 +66,31 @@ def command(file: str, name: str | None, as_json: bool, privacy: bool, min_rows:
         else:
             show_model(load_to_ask(file), console)
             _show_origin(file, console)
+
+
+def _described(file: str, name: str | None) -> dict[str, Any]:
+    """What a model file says about its model; of a state file that of one model, or the list of all."""
+    from everlearn.persistence.model_file import metadata_of, read_metadata
+    from everlearn.streams.store.store import Store
+
+    if not is_state_file(file):
+        return read_metadata(file)
+    with Store(file, create=False) as store:
+        if name is not None:
+            return {"name": name} | metadata_of(store.model_bytes(name), f"The model {name!r} in {file}")
+        waiting = store.all_waiting()
+        return {
+            "models": [
+                {
+                    "name": entry.name,
+                    "kind": entry.kind,
+                    "rows": entry.n_rows,
+                    "waiting": waiting.get(entry.name, 0),
+                    "bytes": entry.bytes,
+                }
+                for entry in store.models()
+            ]
+        }
 
 
 def _show_privacy(model: Any, min_rows: int) -> None:
@@ -102,8 +127,9 @@ def _show_origin(file: str, console: Console) -> None:
 def _show_store(store: Store, name: str | None, console: Console) -> None:
     entries = store.models()
     if name is None and len(entries) != 1:
+        waiting = store.all_waiting()  # at once: there may be 100,000 models
         rows = [
-            (entry.name, entry.kind, f"{entry.n_rows:,}", f"{store.waiting(entry.name):,}", f"{entry.bytes:,}")
+            (entry.name, entry.kind, f"{entry.n_rows:,}", f"{waiting.get(entry.name, 0):,}", f"{entry.bytes:,}")
             for entry in entries
         ]
         title = f"{len(entries)} models in {store.path}"
