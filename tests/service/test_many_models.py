@@ -118,7 +118,7 @@ def test_quick_answers_are_those_between_searches(state, kind, monkeypatch):
     elif kind == "regressor":
         model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(X, X[:, 0])
     else:
-        model = everlearn.IncrementalGaussianMixtureClassifier().partial_fit(X, X[:, 0] > 3.0)
+        model = everlearn.IncrementalGaussianMixtureClassifier().partial_fit(X, X[:, 0] > 6.0)
     with Store(state) as store:
         store.commit("m", model, 0)
     searches = []
