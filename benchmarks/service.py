@@ -183,8 +183,10 @@ class Answers(NamedTuple):
     learn: list[float]
     learn_wall: float
     learned_rate: float
+    learn_cpu: float  # of the service, until all is learned
     score: list[float]
     score_wall: float
+    score_cpu: float
     memory: tuple[float, float, float]
     state_mib: float
 
@@ -200,16 +202,22 @@ def many_models(folder: Path, n_models: int, n_columns: int, seconds: float, *, 
         empty = service.resident_mib()
         # Loops that a first question loads, or compiles, are not what is measured.
         asyncio.run(as_many_as_possible(service, "score", 1, n_columns, 0.01))
+        cpu = [service.cpu_seconds()]
         learn, learn_wall = asyncio.run(as_many_as_possible(service, "learn", n_models, n_columns, seconds))
         caught_up_seconds = wait_for_all(state)
         learned = service.resident_mib()
+        cpu.append(service.cpu_seconds())
         score, score_wall = asyncio.run(as_many_as_possible(service, "score", n_models, n_columns, seconds))
+        cpu.append(service.cpu_seconds())
         memory = (empty, learned, service.resident_mib())
     finally:
         service.stop()
     rate = len(learn) / (learn_wall + caught_up_seconds)
     size = state.stat().st_size / 2**20
-    return Answers(n_models, quick, started, learn, learn_wall, rate, score, score_wall, memory, size)
+    learn_cpu, score_cpu = np.diff(cpu)
+    return Answers(
+        n_models, quick, started, learn, learn_wall, rate, learn_cpu, score, score_wall, score_cpu, memory, size
+    )
 
 
 def copy_models(state: Path, n_models: int, n_columns: int) -> None:
@@ -392,8 +400,10 @@ def models_table(answers: list[Answers]) -> str:
         row("learn, requests a second acknowledged", *each("{:,.0f}", lambda a: len(a.learn) / a.learn_wall)),
         row("learn, rows a second learned and committed", *each("{:,.0f}", lambda a: a.learned_rate)),
         row("learn, median and 99 % in ms", *each("{}", lambda a: two_quantiles(a.learn))),
+        row("learn, ms of the processor a request", *each("{:.1f}", lambda a: 1e3 * a.learn_cpu / len(a.learn))),
         row("score, requests a second", *each("{:,.0f}", lambda a: len(a.score) / a.score_wall)),
         row("score, median and 99 % in ms", *each("{}", lambda a: two_quantiles(a.score))),
+        row("score, ms of the processor a request", *each("{:.1f}", lambda a: 1e3 * a.score_cpu / len(a.score))),
         row("memory at the start, MiB", *each("{:.0f}", lambda a: a.memory[0])),
         row("memory after learning, MiB", *each("{:.0f}", lambda a: a.memory[1])),
         row("memory after scoring, MiB", *each("{:.0f}", lambda a: a.memory[2])),
@@ -404,7 +414,8 @@ def models_table(answers: list[Answers]) -> str:
 
 Requests of one row, to models chosen at random, from {CLOSED_CONNECTIONS} connections, each with one request at a
 time. 256 models stay in memory for learning and as many for questions; the others lie in the state file. Each model
-has learned 600 rows, so that the first question to it is preceded by a search, unless answers are to be quick.
+has learned 600 rows, so that the first question to it is preceded by a search, unless answers are to be quick. The
+processor's time is that of the service alone: what other programs take from the clock is not in it.
 
 {chr(10).join(lines)}
 """
@@ -444,7 +455,7 @@ def report(options, load, wall, cpu, waiting, seconds, summary, size) -> str:
         "asked for": f"{wanted} for {options.seconds:g} s",
         "acknowledged": f"{rates}; {load.failures} failures of {n:,}",
         "waiting at the end": f"{waiting:,} rows, learned {seconds:.2f} s later; {summary['rows']:,} learned in all",
-        "processor": f"{cpu / wall:.2f} cores for the service, learning included",
+        "processor": f"{cpu / wall:.2f} cores for the service, learning included: {1e3 * cpu / n:.1f} ms a request",
         "memory": f"{early:.0f} MiB in the first third, {late:.0f} MiB in the last, {max(memory):.0f} MiB at most",
         "state file": f"{size:.1f} MiB at the end",
     }
