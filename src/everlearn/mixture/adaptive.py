@@ -76,6 +76,7 @@ def learn_rows(
             learn.learn(state, X[at:stop], weights[at:stop], one, own)
             for state, one, own in zip(bank.members, settings, progress, strict=True)
         ]
+        # Each density was taken before its row was learned, so that weights may follow after a few rows as well.
         densities = np.array([one.log_density for _, one in learned])
         bank = bank._replace(members=[state for state, _ in learned])
         for t in range(stop - at):

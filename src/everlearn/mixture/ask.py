@@ -88,6 +88,7 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if look is None:
         return
     n, interval = rows_seen(state), settings.fading.interval
+    # Nobody asks any more, or a search has replaced the components: the next question begins anew.
     if schedule.has_grown(n, asked.last, interval) or state.searched > look.looked:
         asked.look = asked.rung = None
         return
@@ -211,6 +212,7 @@ def whole_mixture(look: Look) -> Mixture:
         broad = BACKGROUND_SPREAD * (world.covariance + np.diag(shape.ridge))
         behind = _in_units(Mixture(np.ones(1), world.background.centre[None], broad[None]), look)
         rows = world.background.rows
+        # The background counts as rows among those of the components, which keeps its weight small and falling.
         weights = np.append(own.weights * components.mass[: components.size[0]].sum(), rows)
         parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
         look.cache["whole"] = Mixture(weights / weights.sum(), *parts) if rows else own

@@ -261,6 +261,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         return np.asarray(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
 
     def _log_prior(self) -> Array:
+        # One row more of each class: a class that was only named is improbable, not impossible.
         counts = self._class_counts_ + 1.0
         return np.asarray(np.log(counts / counts.sum()))
 
@@ -326,6 +327,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
             else:
                 rows, own, stands_for = mixture._core_.sample(mixture._state_, wanted)
                 rows = units.space.coordinates(rows)
+            # Each class counts by its own rows, however many of them the sample holds.
             parts.append(Sample(rows, np.full(len(rows), c), own, stands_for * (count / max(stands_for.sum(), 1e-300))))
         return Sample(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
@@ -481,6 +483,7 @@ def moments_of(look: Look, units: Units) -> ClassMoments:
     factor = 1.0 / look.frame.inverse / units.scale
     counts = np.maximum(components.counts[:K], 1e-9)
     means = components.means[:K] * factor + (look.frame.centre - units.centre) / units.scale
+    # Only the lower triangle is kept up to date.
     scatter = np.tril(components.scatter[:K])
     if model.shape.diagonal:
         covariances = np.diagonal(scatter, axis1=1, axis2=2) / counts[:, None] * factor**2

@@ -256,6 +256,7 @@ def _to_units(info: Info, X: Array, state: State) -> None:
 
 def _best_donor(name: Any, own: list[Any], donors: Sequence[Donor]) -> tuple[Donor, columns.Gap]:
     """The model that tells most about a column: it has the column, and most others in common with `own`."""
+    # The more columns both have, the better the new one can be predicted from what the model knows.
     donor = max(
         (donor for donor in donors if name in donor.names),
         key=lambda donor: (len(set(own) & set(donor.names)), donor.rows),

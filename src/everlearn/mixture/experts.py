@@ -111,6 +111,8 @@ def shared_of(moments: Sequence[ClassMoments]) -> Shared:
     diagonal = means.shape[1:] == wholes[0].covariance.shape
     share = counts / counts.sum()
     within = np.tensordot(share, np.array([covariance for _, covariance in wholes]), axes=1)
+    # Within components: what is left when the structure of a class is known. `within` has the spread of its components,
+    # too.
     local = sum(np.tensordot(each.counts, each.covariances, axes=1) for each in moments) / counts.sum()
     spread = share @ (means - share @ means) ** 2
     variance = spread + (within if diagonal else np.diagonal(within))
@@ -138,6 +140,7 @@ def _shrunk(number: int, moments: ClassMoments, towards: Array, variance: Array,
     """Covariances as if each component had also seen `prior` rows of the shared shape."""
     counts, means, covariances = moments
     diagonal = towards.ndim == 1
+    # The posterior mean of a covariance under an inverse Wishart prior of that many rows, and the ridge.
     n = counts.reshape(-1, *(1 for _ in towards.shape))
     shrunk = (n * covariances + prior * towards) / (n + prior) + RIDGE * (variance if diagonal else np.diag(variance))
     classes = np.full(len(counts), number)
@@ -209,6 +212,7 @@ def _sums_by_class(joint: Array, classes: Codes, n_classes: int) -> Array:
     if joint.shape[1]:
         starts, place = _runs(classes)
         top = np.maximum.reduceat(joint, starts, axis=1)
+        # A class that gives no density at all: -inf less -inf would be NaN.
         top = np.where(np.isfinite(top), top, 0.0)
         with np.errstate(divide="ignore"):
             out[:, classes[starts]] = top + np.log(np.add.reduceat(np.exp(joint - top[:, place]), starts, axis=1))
@@ -251,6 +255,7 @@ def _left_out(expert: GaussianExpert, mine: Codes, X: Array, r: Array, d2: Array
     scatter to M - r n/(n-r) e e' and its count to n - r. `mine` are the Gaussians of the class.
     """
     n, k = expert.counts[mine], expert.prior
+    # A Gaussian of this one row has nothing left; its share of the class then is next to nothing.
     left = np.maximum(n - r, 1e-9 * n)
     stretch = n / left
     if expert.covariances.ndim == 2:
@@ -260,10 +265,13 @@ def _left_out(expert: GaussianExpert, mine: Codes, X: Array, r: Array, d2: Array
         q = (E2 / lower).sum(axis=2)
         change = np.where(np.isnan(X)[:, None, :], 0.0, np.log(lower / M)).sum(axis=2)
     else:
+        # Determinant lemma and Sherman-Morrison for M - r n/(n-r) e e': both need the distance with the row inside
+        # only.
         lower = np.maximum(1.0 - r * stretch * d2 / (n + k), 1e-9)
         q, change = d2 / (n + k) / lower, np.log(lower)
     observed = np.count_nonzero(~np.isnan(X), axis=1)[:, None]
     d2_left = stretch**2 * (left + k) * q
+    # Sigma = M/(n + k): the divisor changes with the count.
     log_det_left = log_det + change + observed * np.log((n + k) / (left + k))
     log_share = np.log(left / left.sum(axis=1, keepdims=True))
     return log_sum_exp(log_share - 0.5 * (d2_left + log_det_left + observed * LOG_2PI))
@@ -278,6 +286,7 @@ def kernel_log_densities(expert: KernelExpert, X: Array, n_classes: int, own: Sa
     x, known = np.where(seen, X, 0.0), seen.astype(np.float64)
     precision = 1.0 / expert.variances
     weighted = expert.means * precision
+    # Expanded squares of a difference; near zero they cancel, and rounding may leave less than zero.
     d2 = (x * x) @ precision.T - 2.0 * x @ weighted.T + known @ (weighted * expert.means).T
     log_det = known @ np.log(expert.variances).T + known.sum(axis=1)[:, None] * LOG_2PI
     joint = expert.log_weights - 0.5 * (np.maximum(d2, 0.0) + log_det)
@@ -322,6 +331,7 @@ def weights_of_opinions(
     spoken = opinions(experts, sample.rows, log_prior, sample)
     truth = np.exp(spoken[:, np.arange(len(sample.rows)), sample.labels]).T[judged]
     importance = sample.stands_for[judged]
+    # Weights of one on average: the prior of `stacked` then is one row, whatever the sample stands for.
     importance = importance * (len(truth) / importance.sum())
     weights = stacked(truth, importance)
     return weights, float(importance @ np.log(np.maximum(truth @ weights, 1e-300)) / len(truth))
@@ -334,6 +344,8 @@ def stacked(truth: Array, importance: Array) -> Array:
     """
     w = np.full(truth.shape[1], 1.0 / truth.shape[1])
     for _ in range(STACKING_STEPS):
+        # E-step: the share of each opinion in the probability of a row's true class. M-step: the mean share, with one
+        # row of equal shares.
         share = truth * w
         share *= (importance / np.maximum(share.sum(axis=1), 1e-300))[:, None]
         w = (share.sum(axis=0) + 1.0 / len(w)) / (importance.sum() + 1.0)

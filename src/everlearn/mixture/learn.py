@@ -137,6 +137,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         state = state._replace(n=state.n + at)
     while at < n:
         due = next_search(state, settings)
+        # From the row at which a search is due until its adoption, rows are kept beside the state that it works on.
         waits = state.model is None or state.n == due
         end = due + lag_of(state, settings) if waits else due
         stop = min(n, at + end - rows_seen(state))
@@ -280,6 +281,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     if found is None:
         found = finish(progress.search or reconsider(base, settings))
     rows, weights, n = state.pending
+    # During the warm-up the search has seen the first rows itself; those that came since are left to learn.
     first = base.n - state.n
     update(found, base.frame, rows[first:n], weights[first:n], settings, None, base.reservoir)
     progress.working, progress.search, progress.found = found, None, None

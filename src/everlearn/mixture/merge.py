@@ -135,7 +135,9 @@ def united_frame(states: Sequence[State]) -> Frame:
     # Differences from the first centre, so that large centres lose no digits.
     d = centres - first.centre
     mean = share @ d
+    # Ratios to the largest term, so that columns of any unit have finite squares.
     largest = np.max([np.abs(d - mean).max(axis=0), scales.max(axis=0)], axis=0)
+    # Law of total variance: within the parts, and between their centres.
     spread = np.sqrt(share @ ((scales / largest) ** 2 + ((d - mean) / largest) ** 2)) * largest
     return frame_of_spread(first.centre + mean, spread)
 
@@ -196,6 +198,7 @@ def _drawn_again(sample: Reservoir, rng: np.random.Generator) -> Array:
     of a kept row of weight w is uniform below w / level, and below 1.
     """
     log_weights = sample.log_weights[: sample.size[0]]
+    # In logs; 1 - u in place of u, because a uniform number may be 0 but not 1.
     most = np.minimum(log_weights - sample.level[0], 0.0)
     return np.asarray(log_weights - most - np.log1p(-rng.random(len(log_weights))))
 
@@ -215,6 +218,7 @@ def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, jo
     for part in parts:
         own = _in_frame(part, frame)
         stocks.append(own if join else _with_shape(own, part, shape, frame))
+        # Reduced on the way, so that a thousand models need the room of a few.
         if sum(len(stock.mass) for stock in stocks) > SIDE_BY_SIDE * limit:
             stocks = [_reduced(_joined(stocks), shape, limit, chance)]
     stock = _reduced(_joined(stocks), shape, limit, chance)
@@ -248,6 +252,8 @@ def _with_shape(stock: Stock, part: Part, shape: Shape, frame: Frame) -> Stock:
     old, ratio = _model(part.state).shape, change_of_frame(_frame(part.state), frame).ratio
     square = ratio * ratio[:, None]
     counts = stock.counts[:, None, None]
+    # Sigma = B (1 + 1/N)/(tau + N - 1) with B = tau C + S + (N + tau) ridge. For another tau, C and ridge the same
+    # Sigma needs B' = B (tau' + N - 1)/(tau + N - 1), and S' is what remains of it.
     before = stock.scatter + old.tau * old.matrix * square + (counts + old.tau) * np.diag(old.ridge * ratio**2)
     spare = np.maximum(counts - 1.0, 0.0)
     after = before * (shape.tau + spare) / (old.tau + spare)
@@ -262,6 +268,7 @@ def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
     """Join pairs that chance does not tell apart, and then more until `limit` are left (Runnalls, 2007)."""
     K = len(stock.mass)
     components = carry.components_of(stock, float(stock.mass.sum()), shape, K)
+    # Counts for weights: costs are then nats of the likelihood, comparable with what chance allows.
     found = reduction.reduce_greedy(
         stock.counts, stock.means, covariances_of(components, shape), max_cost=chance, max_components=limit
     )

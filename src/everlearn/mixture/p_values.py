@@ -54,6 +54,7 @@ def _p_values(densities: Array, reference: Reference) -> Array:
     p = np.interp(densities, known, below)
     low = densities < known[tail]
     if low.any():
+        # The tail of the mixture, scaled so that it meets the sample where that ends.
         start = tail_bound(known[tail : tail + 1], part)[0]
         p[low] = below[tail] * np.minimum(tail_bound(densities[low], part) / max(start, 1e-300), 1.0)
     return np.asarray(p)
@@ -95,6 +96,7 @@ def _new_reference(look: Look, observed: Indices) -> Reference:
     order = np.argsort(densities)
     share = weights[order] / weights.sum()
     below = np.cumsum(share) - 0.5 * share
+    # Effective number of rows (Kish): few heavy rows say as little about a tail as few rows.
     effective = 1.0 / np.sum(share**2)
     tail = int(np.searchsorted(below, min(TAIL_ROWS / effective, 0.5)))
     return Reference(densities[order], below, min(tail, len(below) - 1), whole)
@@ -118,6 +120,7 @@ def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
     whitening = mixtures.whitenings(part)
     d2 = mixtures.squared_distances(X, part.means, whitening)
     N = np.maximum(components.counts[:K], 1.0)
+    # Without the row: mean, scatter and count change by a rank-one term of share R.
     left = np.maximum(N - R, 0.5)
     before, after = factors_of_counts(N, tau), factors_of_counts(left, tau)
     q = d2 * before
@@ -126,6 +129,7 @@ def leave_one_out(look: Look, X: Array, observed: Indices) -> Array:
     distance = q / rest * (N / left) ** 2 / after
     without = np.log(np.maximum(mass - R, 1e-9)) - 0.5 * (d * LOG_2PI + log_det + distance)
     background = joint[:, K:] + np.log(total)
+    # The background is not made of the row and stays.
     densities = np.logaddexp.reduce(np.column_stack([without, background]), axis=1) - np.log(max(total - 1.0, 1.0))
     # To first order; to all of them, a row in its place adds no more than the row itself did.
     added = stand_ins(X, part, R, N, np.argsort(densities))

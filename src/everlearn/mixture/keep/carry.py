@@ -138,6 +138,7 @@ def _stock_of_rows(Z: Array, weights: Array, ratio: float) -> Stock:
 
 def sum_of(parts: Stock) -> Stock:
     """Moments of all parts together, as one component; each weighs as its mass."""
+    # Masses say how many rows a part stands for and weigh the moments; counts say how sure the moments are and add up.
     mass = parts.mass.sum()
     mean = parts.mass @ parts.means / mass
     E = parts.means - mean
@@ -155,6 +156,7 @@ def _agree(sample: Moments, k: int, total: Stock, shape: Shape) -> bool:
     all_rows = total.scatter[0] / total.counts[0] + np.diag(ridge)
     if diagonal:
         own, all_rows = np.diag(np.diag(own)), np.diag(np.diag(all_rows))
+    # N KL(sample, all): half the likelihood ratio statistic, which is p/2 in the mean for p parameters.
     F, log_det = inverse_factor(all_rows)
     d = F @ (sample.means[k] - total.means[0])
     divergence = 0.5 * (np.sum((F @ own) * F) - D + log_det - np.linalg.slogdet(own)[1] + d @ d)

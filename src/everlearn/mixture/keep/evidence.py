@@ -66,6 +66,7 @@ def common_shape(moments: Moments, world: World, ridge: Array, tau: float, diago
     weights = (spare + 1e-9) / (spare + 1e-9).sum()
     d = np.sqrt(np.diag(pooled) + ridge)
     each = (moments.scatters + pooled) / np.maximum(moments.counts, 1.0)[:, None, None]
+    # In units of the pooled spread: logarithms of matrices depend on the units of their columns.
     each = each / np.outer(d, d) + np.diag(ridge / d**2)
     values, vectors = np.linalg.eigh(each)
     logs = weights[:, None] * np.log(np.maximum(values, 1e-9))

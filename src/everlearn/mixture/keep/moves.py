@@ -53,6 +53,7 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     if r.sum() < MIN_ROWS or len(idx) < MIN_ROWS:
         return None
     shape, background = evidence_shape(fit.shape), problem.world.background
+    # Without a background: the two halves share the rows of the component among themselves.
     some = Rows(np.ascontiguousarray(rows.Z[idx]), r, np.full(len(idx), -np.inf), rows.total)
     one = np.ones((len(idx), 1))
     whole = kernels.moments_of(some, one)
@@ -68,6 +69,7 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
         R = np.where(mask[:, None], DIVIDED, DIVIDED[::-1])
         tried.append((evidence(R, STEPS), -len(tried), R))
         yield
+    # Few steps for all starts, more for the best ones: most of the work goes where the winner is.
     best = (-math.inf, 0, one)
     for _, order, R in sorted(tried, key=lambda one: one[:2], reverse=True)[:BEST]:
         best = max(best, (evidence(R, MORE_STEPS), order, R), key=lambda one: one[:2])
@@ -148,11 +150,13 @@ def merge_gains(problem: Problem, fit: Fit) -> Array:
     i, j = pairs.T
     n = counts[i] + counts[j]
     d = means[i] - means[j]
+    # Scatter of a union: both scatters, and n_i n_j/(n_i + n_j) times the squared distance of the means.
     between = (counts[i] * counts[j] / n)[:, None, None] * d[:, :, None] * d[:, None, :]
     mean = (counts[i, None] * means[i] + counts[j, None] * means[j]) / n[:, None]
     joined = kernels.log_marginals(Moments(n, mean, scatters[i] + scatters[j] + between), shape, world.background)
     single = kernels.log_marginals(fit.moments, shape, world.background) + gammaln(ALPHA + counts)
     change = weights_normaliser(K - 1, counts.sum()) - weights_normaliser(K, counts.sum())
+    # Marginal likelihoods and the Dirichlet-multinomial of the labels, for K - 1 components in place of K.
     gain = joined + gammaln(ALPHA + n) + math.lgamma(ALPHA) - single[i] - single[j] + change
     # Entropy can only be lost: it is worked out where something is left without it.
     near = gain > -50.0
@@ -173,6 +177,7 @@ def merge_value(problem: Problem, fit: Fit, pair: tuple[int, int]) -> float:
 def _candidates(rows: Rows, fit: Fit, world: World) -> NDArray[np.intp]:
     """Pairs that share rows, or are among the two nearest neighbours."""
     counts, means, _ = fit.moments
+    # Only pairs that may gain are looked at in full: a merge of far components always loses.
     overlap = fit.R.T @ (fit.R * rows.weights[:, None])
     spread = np.diag(world.covariance) + fit.shape.ridge
     distance = ((means[:, None] - means[None]) ** 2 / spread).sum(axis=2)

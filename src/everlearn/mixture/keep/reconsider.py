@@ -216,6 +216,7 @@ def _mixture_of_moments(moments: Moments, shape: Shape) -> Mixture:
 
 def _moments_of_sums(sums: Sums, means: Array) -> Moments:
     counts = np.maximum(sums.counts, 1e-9)
+    # Sums were taken about the old means; n d d' takes the scatter to the new ones.
     d = sums.shifts / counts[:, None]
     scatters = sums.scatters - counts[:, None, None] * d[:, :, None] * d[:, None, :]
     return Moments(counts, means + d, scatters)

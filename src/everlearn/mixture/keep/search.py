@@ -92,6 +92,7 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
     if not world.smooth.any():
         return fine
     best, top = fine, -np.inf
+    # The present ridge comes first: another one must gain FINE_GAIN over it to be taken.
     for f in sorted(FINE, key=lambda f: f != fine):
         shape = fit.shape._replace(ridge=ridge_of(world.variance, world.smooth, f))
         left_out = yield from _loo(problem.rows, fit.R, fit.moments, shape)
@@ -179,6 +180,7 @@ def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float =
 def _judged(problem: Problem, R: Array, moments: Moments, shape: Shape) -> Slices:
     left_out = yield from _loo(problem.rows, R, moments, shape)
     log_density = float(problem.rows.weights @ left_out)
+    # The price pays for the freedom to choose responsibilities, which leave-one-out with fixed ones does not see.
     return Fit(R, moments, shape, left_out, log_density, log_density - problem.price * len(moments.counts))
 
 
@@ -219,6 +221,7 @@ def _moves(problem: Problem, R: Array, tau: float, least: float = -np.inf) -> Sl
         fit = yield from _try_splits(problem, fit, seen)
         fit = yield from _tuned(problem, fit)
         fit = yield from _try_merges(problem, fit)
+        # Multiplications, not seconds: a search has the same result on any machine.
         work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
         gain = fit.value - before
         if gain < ROUND_GAIN or fit.value + gain < least or work > BUDGET:
@@ -342,6 +345,7 @@ def _seeded(problem: Problem, K: int) -> Array:
         distance = ((Z - Z[at]) ** 2).sum(axis=1)
         seeds[distance < nearest] = k
         nearest = np.minimum(nearest, distance)
+    # Soft shares: EM cannot move a row whose responsibility is zero.
     R = np.full((len(Z), K), 0.1 / K)
     R[np.arange(len(Z)), seeds] += 0.9
     return R

@@ -29,6 +29,7 @@ def frame_of_rows(X: Array) -> Frame:
     X = np.unique(X, axis=0)
     centre = np.array([np.median(v) if len(v) else 0.0 for v in _observed(X)])
     std = np.sqrt(trimmed_variances(X, centre))
+    # Below the rounding of the centre a column does not vary.
     std = np.where(std > 1e-12 * np.abs(centre), std, 0.0)
     return frame_of_spread(centre, std)
 
@@ -61,6 +62,7 @@ def world_of_rows(
     """
     centre = weights @ Z / weights.sum()
     covariance = _covariance(Z, weights, centre)
+    # Gross outliers are left out of the typical covariance, which shapes are made of; the background keeps them.
     kept = weights * _is_typical(Z)
     typical = _covariance(Z, kept, kept @ Z / kept.sum())
     if unseen is not None:
