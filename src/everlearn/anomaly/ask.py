@@ -56,6 +56,7 @@ def view_parts(parts: Array) -> dict[str, Array]:
     for view in VIEWS:
         own = parts[:, of == view]
         told = ~np.isnan(own)
+        # The mean of 1/p, in logs.
         total = logsumexp(np.where(told, own, -np.inf), axis=1)
         found[view] = np.where(told.any(axis=1), total - np.log(np.maximum(told.sum(axis=1), 1)), 0.0)
     return found
@@ -83,6 +84,7 @@ def given_past(state: State, X: Array, scratch: Any) -> tuple[Array, Array]:
     past_kernels.predict(past, state.season, state.clock, scratch)
     u = np.arcsinh((X - units.centre) / units.scale)
     z = np.abs(u - scratch.predicted) / np.sqrt(past.variance)
+    # Back from asinh units; sinh overflows beyond 710.
     predicted = np.sinh(np.clip(scratch.predicted, -300, 300)) * units.scale + units.centre
     return np.broadcast_to(predicted, X.shape).copy(), 2.0 * ndtr(-z)
 
@@ -101,6 +103,7 @@ def given_others(density: Density, x: Array) -> tuple[Array, Array, Array, Array
         return tuple(out)  # type: ignore[return-value]
     mean, sd, log_w = _conditionals(density, z, seen)
     standard = (z[seen] - mean) / sd
+    # Both tails in logs: far out the distribution function rounds to 0 or 1, and the smaller tail would be lost.
     lower, upper = (logsumexp(log_w + log_ndtr(sign * standard), axis=0) for sign in (1.0, -1.0))
     out[0, seen] = np.minimum(2.0 * np.exp(np.minimum(lower, upper)), 1.0)
     w = np.exp(log_w)
@@ -119,6 +122,7 @@ def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, 
     else:
         blocks = density.covariances[:, seen[:, None], seen]
         P, log_det = np.asarray(np.linalg.inv(blocks)), np.asarray(0.5 * np.linalg.slogdet(blocks)[1])
+    # (P e)_j / sqrt(P_jj) is the exact z-value of column j given all others: no system is solved for each column.
     Pe = np.einsum("kij,kj->ki", P, e)
     diagonal = np.einsum("kii->ki", P)
     sd = 1.0 / np.sqrt(diagonal)
@@ -130,6 +134,7 @@ def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, 
 
 def _quantile(q: float, w: Array, mean: Array, sd: Array) -> Array:
     """Quantiles of univariate mixtures, one a column, by bisection."""
+    # Wide enough for any quantile in double precision, and 60 halvings leave nothing of it.
     low, high = (mean - 40.0 * sd).min(axis=0), (mean + 40.0 * sd).max(axis=0)
     for _ in range(60):
         middle = 0.5 * (low + high)

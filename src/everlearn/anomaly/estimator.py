@@ -246,6 +246,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         """
         self._check_started()
         if self.n_held_:
+            # With no patience, what is held back is due at once, in the same way as after waiting.
             settings = self._settings("guarded")._replace(patience=0.0)
             self._state_, released = learn.keep_up(self._state_, settings, self.mixture_)
             for one in released:

@@ -182,6 +182,8 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     """Do what is due after a row."""
     clock, released = state.clock, []
     if state.guard.pressure[0] >= settings.patience:
+        # In this order: the rows are learned, the model is refreshed with them, and only then scored by the model that
+        # knows them.
         release, held = keep.release(state, settings, mixture)
         released.append(release)
         state = refreshed(state, settings, mixture)
@@ -192,6 +194,7 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
             rescore_memories(state, settings, init_past(state.past.units), scratch_for(state))
     if clock.rows[0] == clock.next_period[0]:
         clock.period[0] = look_for_period(state.season, state.past.units, clock.rows[0], clock.period[0])
+        # At row numbers that grow by a factor: the search costs a bounded share of the stream.
         clock.next_period[0] = int(1.6 * clock.next_period[0])
     return state, released
 
@@ -204,6 +207,7 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
         pending.size[0] = 0
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
+    # When 5 % more rows are learned: what the sample says changes with the logarithm of their number.
     clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
     if clock.learned[0] < settings.grace:
         clock.next_sample[0] = min(clock.next_sample[0], settings.grace)
@@ -219,6 +223,8 @@ def with_units(state: State, settings: Settings) -> State:
     if not due and not has_late_column(state):
         return state
     units = Units(*(a.copy() for a in state.sample.units))
+    # Regression and moments of other units mean nothing in these: they begin again, from the rows that the ring still
+    # has.
     state = state._replace(past=init_past(units))
     clock.predicted[0], clock.next_inverse[0] = 0, 0
     if due:
@@ -254,6 +260,7 @@ def frozen(mixture: Any, sample: Sample) -> Density:
     means = (means - units.centre) / units.scale
     covariances = covariances / units.scale / units.scale[:, None]
     overall = weights @ means
+    # Law of total variance, for the scale below which a variance is rounding.
     away = means - overall
     spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, away, away)
     return _factorised(units, weights, means, covariances, np.diag(spread))
@@ -295,6 +302,7 @@ def _one_gaussian(sample: Sample) -> tuple[Array, Array, Array]:
     seen = ~np.isnan(rows)
     mean = np.where(seen, rows, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
     away = np.where(seen, rows - mean, 0.0) / sample.units.scale
+    # Correlations shrink by n/(n + D + 1), variances do not: with fewer rows than columns the matrix stays definite.
     covariance = away.T @ away / max(n, 1) * (n / (n + D + 1.0))
     covariance[np.arange(D), np.arange(D)] *= (n + D + 1.0) / n
     return np.ones(1), mean[None], (covariance * sample.units.scale * sample.units.scale[:, None])[None]
@@ -307,6 +315,7 @@ def _factorised(units: Units, weights: Array, means: Array, covariances: Array, 
     L = np.linalg.cholesky(covariances)
     factors = np.linalg.inv(L)
     log_weights = np.log(np.maximum(weights, 1e-300))
+    # From the factors that are needed anyway; determinants of many columns would under- or overflow.
     log_det = 2.0 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
     return Density(
         units.centre.copy(), units.scale.copy(), log_weights, means, covariances, factors,

@@ -41,6 +41,7 @@ def _take_sample(sample: Sample, other: Sample, n: int, m: int, seed: int) -> No
     from_first = np.arange(len(rows)) < sample.size[0]
     room = len(sample.rows)
     if len(rows) > room:
+        # In proportion to the rows learned: a uniform sample of both streams together has as many of each.
         share = round(room * n / (n + m))
         kept = np.concatenate([rows[from_first][:share], rows[~from_first][: room - share]])
         rows = kept if len(kept) == room else rng.permutation(rows)[:room]
@@ -58,6 +59,7 @@ def _take_memory(memory: Memory, other: Memory) -> None:
     for i in range(len(memory.size)):
         size = other.size[i]
         kept = min(size, max(room // 2, room - memory.size[i]))
+        # The newest values in their order: a full ring begins at its head, one that is not full at zero.
         order = (other.head[i] - kept + np.arange(kept)) % room if size == room else np.arange(size - kept, size)
         for value in other.ring[i, order]:
             remember(memory, i, value)
