@@ -55,6 +55,7 @@ def questions_of(request: Request) -> Questions:
 async def json_only(request: Request) -> None:
     """Bodies are JSON and say so, which a page of another origin cannot do without being asked first."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # A form of another site can send text/plain without a preflight, but not application/json.
     if request.method in ("POST", "PUT") and kind != "application/json":
         raise HTTPException(415, f"Send JSON with the header Content-Type: application/json (got {kind[:80]!r}).")
 
@@ -148,12 +149,14 @@ async def learn(repository: Repository, name: Name, body: schemas.TaughtRows, ke
     takes what it should predict in `targets`.
     """
     _check_size(repository, body)
+    # From memory in the event loop; only an unknown name costs a thread.
     shape = repository.known_shape(name) or await run_in_threadpool(_shape_for_rows, repository, name, body)
     X = responses.arranged(body.rows, body.columns, shape.columns)
     kind = responses.check_targets(body.targets, len(X), shape)
     if kind is not None and shape.labels is None:
         shape = await asyncio.wrap_future(repository.fix_labels(name, kind))
         responses.check_targets(body.targets, len(X), shape)  # another request may have been quicker
+    # The answer waits for the flush of the disk: 202 means that no crash can lose the rows.
     batch = await asyncio.wrap_future(repository.put(name, X, key, body.targets))
     return schemas.Accepted(accepted=len(X), batch=batch, columns=shape.columns)
 
@@ -189,6 +192,7 @@ async def merge(ask: Ask, repository: Repository, name: Name, request: Request) 
     if kind != MODEL_FILE:
         raise HTTPException(415, f"Send the model file with the header Content-Type: {MODEL_FILE} (got {kind[:80]!r}).")
     data = await request.body()
+    # Read as any file from a stranger, before the model that it is to be merged with is touched.
     other = await run_in_threadpool(loads, data, name="The file")
     await asyncio.wrap_future(repository.merge(name, other))
     return await ask.ask(request, lambda budget: responses.summary(repository, name))

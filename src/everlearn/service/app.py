@@ -56,10 +56,12 @@ def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settin
         app.state.repository = repository
         app.state.questions = Questions(settings.limits)
         app.state.streams = EventStreams(repository, settings.limits.streams)
+        # Rows that an earlier process acknowledged and did not learn are learned first.
         repository.start()
         try:
             yield
         finally:
+            # Event streams never end by themselves: the server would wait for them until its grace period is over.
             app.state.streams.closing = True
             repository.stop()
 
@@ -76,6 +78,8 @@ def create_app(state: str | os.PathLike[str] | ModelRepository, settings: Settin
     for router in (api.models, api.files, watching.router, api.about, pages.router):
         app.include_router(router)
     errors.add_handlers(app)
+    # Outermost last: proxy, log, metrics, security. A refused request is logged and counted, under the client's own
+    # address.
     app.add_middleware(SecurityMiddleware, settings=settings)
     app.state.metrics = Metrics()
     app.add_middleware(MetricsMiddleware, metrics=app.state.metrics)

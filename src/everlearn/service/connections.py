@@ -29,9 +29,13 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Admit a connection, or refuse it in a word."""
+        # First: a refusal needs the transport, and uvicorn's own bookkeeping takes the connection off its list at the
+        # end.
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if peer else ""
+        # Before a byte is read or a token looked at: a thousand connections that send a header byte now and then could
+        # otherwise keep everybody out.
         if self.addresses.total() >= self.limits.connections:
             self._refuse("The service has as many connections open as it takes. Try again later.")
         # The connections of a trusted proxy are those of many clients.
@@ -50,6 +54,8 @@ class LimitedProtocol(H11Protocol):
         self._drop_deadline()
         if self._address is not None:
             self.addresses[self._address] -= 1
+            # An address without connections is dropped: otherwise the table would grow with every client that ever
+            # came.
             if not self.addresses[self._address]:
                 del self.addresses[self._address]
             self._address = None
@@ -60,6 +66,8 @@ class LimitedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         super().data_received(data)
+        # uvicorn makes the cycle when the headers are complete. A byte alone must not move the deadline: a client could
+        # send one every few seconds.
         if self.cycle is not None and not self.cycle.response_complete:
             self._drop_deadline()
 

@@ -64,6 +64,7 @@ def answer(status: int, reason: str, headers: dict[str, str] | None = None) -> J
 def status_of(error: Exception) -> int:
     """The status that tells a client what kind of problem this is."""
     conflict = (ConflictError, NotFittedError)
+    # A damaged state file is 503 and not 422: the client asked rightly.
     table = ((NoModelError, 404), (conflict, 409), (BusyError, 429), (StateFileError, 503))
     return next((status for kinds, status in table if isinstance(error, kinds)), 422)
 
@@ -73,6 +74,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
     reason = (
         "The model has learned nothing yet. Send it rows first." if isinstance(error, NotFittedError) else str(error)
     )
+    # Paths of the server concern no client.
     reason = reason.replace(str(request.app.state.repository.store.path), "the state file")
     return answer(status, reason, {"Retry-After": "1"} if status == 429 else None)
 
@@ -81,6 +83,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.detail == "There was an error parsing the body":
         error.detail = "The body is JSON that cannot be read: it is nested too deeply, or not in UTF-8."
+    # The rest of the body is still on its way: on a connection that is kept it would be read as the next request.
     if error.status_code in (408, 413):
         headers["Connection"] = "close"
     return answer(error.status_code, str(error.detail), headers)
@@ -112,6 +115,7 @@ async def _unexpected(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     # A value that may be of several kinds has an error for each; a set would lose the order.
+    # At most five: a body of a million wrong cells has as many errors.
     found = dict.fromkeys(_explained(each) for each in list(error.errors())[:_MOST_ERRORS])
     return answer(422, "; ".join(found))
 

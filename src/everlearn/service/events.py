@@ -43,10 +43,13 @@ class EventStreams:
             yield "retry: 1000\n\n"
             version, spoken = -1, time.monotonic()
             while not self.closing:
+                # The store blocks; the event loop serves all other connections meanwhile.
                 found = await run_in_threadpool(self._news, name, version, after)
                 if found is None:
                     return
                 version, after, messages = found
+                # A comment now and then: proxies close connections on which nothing moves, and a client that has gone
+                # is only noticed by writing to it.
                 if messages or time.monotonic() - spoken > _KEEP_ALIVE_SECONDS:
                     yield "".join(messages) or ": still here\n\n"
                     spoken = time.monotonic()
@@ -59,6 +62,7 @@ class EventStreams:
             entry = self._repository.entry(name)
         except NoModelError:
             return None
+        # Nothing was committed since: one small query a poll, however many streams are open.
         if entry.version == version:
             return version, after, []
         events = self._repository.store.events(name, after=after, limit=_MOST_AT_ONCE)
@@ -71,6 +75,7 @@ class EventStreams:
             for event in events
         ]
         messages.append(_message("progress", {"rows": entry.n_rows, "version": entry.version, "time": entry.updated}))
+        # More wait: with a version that no model has, the next poll reads on from the last id.
         complete = len(events) < _MOST_AT_ONCE
         return entry.version if complete else -1, events[-1].id if events else after, messages
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from everlearn.streams.store.store import Store
 from everlearn.typing import Array
 
+# Bounds a transaction, and with it how long the first of its requests waits.
 _MOST_TOGETHER = 512
 
 
@@ -60,6 +61,8 @@ class Inbox(threading.Thread):
     def run(self) -> None:
         """Write batches as they come, until told to stop."""
         while (first := self._queue.get()) is not None:
+            # Group commit: a flush of the disk takes milliseconds, in which further requests queue up and share the
+            # next one.
             puts, more = self._gather(first)
             self._write(puts)
             if not more:
@@ -85,6 +88,8 @@ class Inbox(threading.Thread):
                 keys=[put.key for put in puts],
                 targets=[put.y for put in puts],
             )
+        # All of them or none: what one batch breaks, as a full disk does, holds for the others. Senders repeat with
+        # their keys.
         except Exception as error:
             for put in puts:
                 self._dropped(put.X.size)
@@ -96,6 +101,8 @@ class Inbox(threading.Thread):
                 self._latest = number
             else:
                 self._dropped(put.X.size)
+        # Behind the commit and before the answers: the learner finds the rows on the disk, and who asks right after the
+        # answer finds them waiting.
         self._arrived({put.name: put.X.shape[1] for put in puts})
         for put, number in zip(puts, ids, strict=True):
             put.done.set_result(number)

@@ -82,6 +82,7 @@ class LearningPool:
         self._store = store
         self._learned = learned
         self._changed = threading.Condition()
+        # Guarded by `_changed`, as are the queues and counts below.
         self._tasks: dict[str, deque[tuple[Callable[[], Any], Future[Any]]]] = {}
         self._waiting: dict[str, Waiting] = {}
         # Models whose turn has come, slow ones apart, with the number of their turn; and those that pause, by time.
@@ -133,6 +134,7 @@ class LearningPool:
         """Run a function between two steps of a model, before rows that wait."""
         done: Future[Any] = Future()
         with self._changed:
+            # A future that nobody would ever set would keep its request waiting for the whole shutdown.
             if self._stopping:
                 done.set_exception(StateFileError("The service is stopping. Send the request again in a moment."))
                 return done
@@ -153,6 +155,7 @@ class LearningPool:
         while (chosen := self._next_model()) is not None:
             name, slow = chosen
             try:
+                # Changes that a person waits for go before rows, which wait on the disk.
                 if not self._run_task(name):
                     self._run_step(name)
             finally:
@@ -183,6 +186,7 @@ class LearningPool:
         heads = [
             (turn, name)
             for slow in (False, True)
+            # One thread is left for fast models: four wide ones could otherwise hold all threads for seconds each.
             if not slow or self._slow_busy < N_THREADS - 1
             for name, turn in itertools.islice(self._free(slow), 1)
         ]
@@ -228,6 +232,7 @@ class LearningPool:
                 del self._tasks[name]
         try:
             result = function()
+        # Whatever it is belongs to the request that asked; a thread that ended by it would be missing for all models.
         except BaseException as error:
             done.set_exception(error)
         else:
@@ -238,12 +243,16 @@ class LearningPool:
         """Learn some rows of a model and say when it is its turn again; a failure concerns this model alone."""
         with self._changed:
             if name in self._waiting:
+                # Before the inbox is read: rows that come from here on set it again, and are not overlooked when the
+                # inbox seems empty.
                 self._waiting[name].more = False
         started = time.monotonic()
         try:
             step = self._step(name)
             self.troubles.pop(name, None)
         except Exception as error:
+            # The model in memory may have learned a part of the batch. The store has the one before it: it is loaded
+            # again.
             self.forget(name)
             self.troubles[name] = error
             _LOG.error(
@@ -280,6 +289,8 @@ class LearningPool:
 
     def _step(self, name: str) -> Step | None:
         """Learn the oldest batches of a model; None if there are none."""
+        # A batch that was queued before the deletion can be written behind it. Without this it would wait for ever, and
+        # count against the limit of waiting values.
         if self._store.entry(name) is None:  # deleted while its rows were on the way
             self._learned(sum(batch.X.size for batch in self._store.take(name, limit_rows=_MOST_DROPPED)))
             self._store.delete(name)
@@ -290,9 +301,12 @@ class LearningPool:
         started = time.monotonic()
         try:
             learned = self._learn(self.session(name), batches)
+        # Of the disk or the file: no batch is to blame, none may be left out. They stay in the inbox and are tried
+        # again.
         except (StateFileError, OSError):
             raise
         except Exception as error:
+            # Batches of several senders were learned together: the one that is refused must not take the others along.
             _LOG.warning("batches of %s are learned one by one, because of %r", name, error)
             learned = sum(self._learn_or_leave_out(name, batch) for batch in batches)
         self._learned(sum(batch.X.size for batch in batches))
@@ -304,6 +318,7 @@ class LearningPool:
         """Take as many rows the next time as are learned in a quarter of a second, or in a few times the commit."""
         n_rows, n_columns = sum(len(batch.X) for batch in batches), batches[0].X.shape[1]
         wanted = max(_STEP_SECONDS, step.overhead / _COMMIT_SHARE)
+        # By a factor of two at most: one step that was slow for other reasons does not decide.
         growth = min(max(wanted / max(step.learning, 1e-3), 0.5), 2.0)
         most = max(_FEWEST_ROWS, _MOST_VALUES // n_columns)
         if n_rows >= (self._step_rows.get(name) or _FIRST_ROWS):
@@ -331,6 +346,8 @@ class LearningPool:
             session, reason = self.session(name), f"{type(error).__name__}: {error}"[:200]
             rows = [BadRow(f"batch {batch.id}, row {i}", reason, str(row)) for i, row in enumerate(batch.X)]
             session.leave_out(rows)
+            # The rows leave the inbox together with the note about them; otherwise the model would fail on them for
+            # ever.
             session.commit(taken=batch.id)
             return 0.0
 
@@ -342,6 +359,7 @@ class LearningPool:
         if session is None:
             position = self._store.position(name) or {}
             columns = position.get("inbox", {}).get("columns")
+            # Counting components may need the end of a search: not for one row of one of ten thousand models.
             count_later = entry is not None and entry.n_rows > 0
             session = Session(None, store=self._store, name=name, columns=columns, count_later=count_later)
         self._sessions.put(name, session, 0 if entry is None else entry.bytes)
@@ -365,6 +383,7 @@ class LearningPool:
         """Put what another model knows into one of the store."""
         session = self.session(name)
         with contextlib.ExitStack() as undo:
+            # A merge or a commit that fails leaves a model in memory that the store does not have.
             undo.callback(self.forget, name)
             session.merge(other)
             session.commit()

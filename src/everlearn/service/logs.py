@@ -21,6 +21,7 @@ ACCESS = logging.getLogger("everlearn.access")
 REQUEST_ID: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 """Id of the request that is being answered; empty outside of one. Threads that work on a question have it, too."""
 
+# An id of the client stands in the log: letters, digits and dashes cannot forge a line.
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LONGEST_PATH = 300
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -98,6 +99,7 @@ class TextFormat(logging.Formatter):
         rest = "".join(f" {key}={value}" for key, value in {**known, "id": REQUEST_ID.get()}.items() if value != "")
         text = f"{_time(record)} {record.levelname} {record.getMessage()}{rest}"
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        # Control characters of a path could move the cursor of the terminal that shows the log, or end the line.
         return _CONTROL.sub("?", text.replace("\n", " ")) + trace
 
 

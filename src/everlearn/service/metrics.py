@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from everlearn.service.repository import ModelRepository
 from everlearn.service.security import App, Message, Receive, Scope, Send
 
+# Half decades from a millisecond to ten seconds, half of the time that a question may take.
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _COUNTS = {
     "rows": ("rows_learned", "Rows learned one by one."),
@@ -48,6 +49,7 @@ class Metrics:
 
     def text(self, repository: ModelRepository) -> bytes:
         """All metrics in the text format of Prometheus."""
+        # Made for each scrape: what the models tell is asked of the store then, and nothing has to be kept up to date.
         models = CollectorRegistry()
         models.register(_Repository(repository))
         return generate_latest(self._registry) + generate_latest(models)

@@ -87,6 +87,8 @@ def static(name: str, request: Request) -> Response:
 
 def _sent(name: str, request: Request) -> Response:
     found = file(name)
+    # no-cache means to ask again, not to keep nothing: after an upgrade the old page is not shown, and otherwise a 304
+    # does.
     headers = {"Cache-Control": "no-cache", "ETag": found.mark, "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == found.mark:
         return Response(status_code=304, headers=headers)

@@ -37,6 +37,7 @@ class ProxyMiddleware:
         if self.root_path and scope["path"].startswith(f"{self.root_path}/"):
             scope = {**scope, "path": scope["path"].removeprefix(self.root_path)}
             scope["raw_path"] = (scope.get("raw_path") or b"").removeprefix(self.root_path.encode())
+        # The address of the connection decides whom to believe, never a header: anyone can write X-Forwarded-For.
         peer = (scope.get("client") or ("", 0))[0]
         if self.trusted and is_trusted(peer, self.trusted):
             scope = self._from_behind(scope, peer)
@@ -48,6 +49,7 @@ class ProxyMiddleware:
         for key, value in scope["headers"]:
             said.setdefault(key.lower(), []).extend(part.strip() for part in value.decode("latin-1").split(","))
         found = {**scope, "client": (client_behind(peer, said.get(b"x-forwarded-for", []), self.trusted), 0)}
+        # The last entry is the one that the nearest proxy has added.
         if said.get(b"x-forwarded-proto", [""])[-1] in ("http", "https"):
             found["scheme"] = said[b"x-forwarded-proto"][-1]
         host = said.get(b"x-forwarded-host", [""])[-1]

@@ -98,16 +98,20 @@ class Questions:
         Response
             The answer as JSON. Large answers become text in the thread, so that the event loop stays free.
         """
+        # Refused at once: who waits behind 68 others has given up by the time of the answer, and the work is done for
+        # nobody.
         if self._open >= self._limits.questions + self._limits.waiting_questions:
             raise BusyError(f"{self._open} questions are being answered or wait, which is the limit. Ask again later.")
         budget = Budget(self._limits.question_seconds, self._limits.answer_values)
 
         def work() -> bytes:
+            # The clock starts in the thread: time spent waiting for it is not the question's.
             budget.begin()
             budget.check()
             return function(budget, *args, **kwargs).model_dump_json().encode()
 
         self._open += 1
+        # A thread cannot be interrupted from outside: the work asks the budget between two parts whether to go on.
         watch = asyncio.create_task(_cancel_when_gone(request, budget))
         try:
             text = await anyio.to_thread.run_sync(work, limiter=self._threads)

@@ -52,6 +52,8 @@ class RecentlyUsed(Generic[V]):
             self._drop(name)
             self._values[name] = (value, size)
             self._bytes += size
+            # The latest value stays however large it is: a single model beyond the limit would otherwise be loaded for
+            # each request.
             while len(self._values) > 1 and (
                 len(self._values) > self._most or (self._most_bytes is not None and self._bytes > self._most_bytes)
             ):

@@ -34,6 +34,7 @@ TARGET_KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "truth": (bool,), "
 """Types of the targets of each kind; true is no whole number here."""
 
 _SLOW_SECONDS, _STALE_FACTOR = 0.25, 10.0  # a model that is slow to load is asked for this many times as long
+# Parameters such as a number of components size arrays: one must not be a way to take the memory.
 _LARGEST_PARAMETER = 100_000
 _SHAPE_SECONDS = 10.0  # for which the columns of a model that takes rows are not looked up again
 _MOST_SHAPES = 10_000  # models whose columns are remembered
@@ -76,6 +77,7 @@ class ModelRepository:
         self.store = store
         self.quick_answers = quick_answers
         self.limits = limits
+        # Half of the memory for models that learn, half for those that answer: they are different copies.
         self.learning = LearningPool(store, self._leave_inbox, limits)
         self.inbox = Inbox(store, self.learning.arrived, self._leave_inbox)
         self._lock = threading.Lock()
@@ -83,6 +85,7 @@ class ModelRepository:
         self._loading = [threading.Lock() for _ in range(_N_LOCKS)]
         self._cache: RecentlyUsed[CachedModel] = RecentlyUsed(limits.models_in_memory, limits.memory_bytes // 2)
         self._shapes: RecentlyUsed[tuple[RowShape, float]] = RecentlyUsed(_MOST_SHAPES)
+        # What an earlier process left counts against the limit, too.
         waiting = store.all_waiting()
         self._left = {name: len(self.columns(name)) for name in waiting if store.entry(name) is not None}
         self._waiting_values = sum(waiting[name] * width for name, width in self._left.items())
@@ -95,6 +98,7 @@ class ModelRepository:
 
     def stop(self) -> None:
         """Finish what is being written, and close the store."""
+        # In this order: the inbox hands its last rows to the learning pool, and both write to the store.
         self.inbox.stop()
         self.learning.stop()
         self.store.close()
@@ -115,6 +119,7 @@ class ModelRepository:
         cached = self._cached(name, entry.version)
         if cached is None:
             with self._loading[hash(name) % _N_LOCKS]:
+                # Asked again behind the lock: another thread may have loaded it while this one waited.
                 cached = self._cached(name, entry.version) or self._load(entry)
         return cached.model
 
@@ -123,6 +128,8 @@ class ModelRepository:
         if cached is None:
             return None
         age = time.monotonic() - cached.loaded
+        # A wide model that learns all the time has a new version with every question: loading it for each would take
+        # all threads.
         slow = cached.seconds > _SLOW_SECONDS and age < _STALE_FACTOR * cached.seconds
         return cached if cached.version == version or slow else None
 
@@ -169,6 +176,8 @@ class ModelRepository:
                     f"{self._waiting_values:,} values wait to be learned already. Send slower, or start the service "
                     "with a larger limit."
                 )
+            # Counted before the rows are queued, and given back when they leave the inbox or do not get there. A repeat
+            # with a known key is given back at once, or repeats would fill the limit for good.
             self._waiting_values += X.size
         return self.inbox.put(name, X, y, key)
 
@@ -204,6 +213,7 @@ class ModelRepository:
 
         def fix() -> RowShape:
             position = self.store.position(name) or {}
+            # Within the pool, between two steps: two first batches with labels of different kinds cannot both decide.
             if "labels" not in position["inbox"]:
                 position["inbox"]["labels"] = kind
                 self.learning.session(name).commit(position=position)
@@ -306,6 +316,8 @@ def make_model(kind: str, parameters: dict[str, Any], n_columns: int) -> Any:
         if isinstance(value, int) and abs(value) > _LARGEST_PARAMETER and name != "random_state":
             raise InputError(f"{name}={value} is too large; the service takes up to {_LARGEST_PARAMETER:,}.")
     model = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()})
+    # The rules of parameters are those of the model itself: a copy that learns one row says what it does not accept,
+    # while the client still waits.
     tried: tuple[Any, ...] = (np.zeros((1, n_columns)), *([np.zeros(1, dtype=int)] if has_target(model) else []))
     try:
         model.copy().partial_fit(*tried)

@@ -72,6 +72,7 @@ def arranged(rows: AnyRows, columns: Sequence[str] | None, own: Sequence[str], *
     names = list(own if columns is None else columns)
     if columns is not None:
         check_columns(names, own, some=some)
+    # Checked here: NumPy would make an array of objects of rows of different length, or raise without saying which.
     for i, row in enumerate(rows):
         if len(row) != len(names):
             raise InputError(f"rows[{i}] has {len(row)} values; there are {len(names)} columns: {_some(names)}.")
@@ -178,6 +179,7 @@ def scores(budget: Budget, model: Any, X: Array, alarm: float | None) -> schemas
 def _detected(budget: Budget, model: Any, X: Array, alarm: float | None) -> schemas.Scores:
     """What a detector says of rows that follow those it has learned; it learns none of them."""
     budget.check_size(6 * len(X))
+    # A copy: a detector scores a row by those before it, and the cached model is shared by all questions.
     follower = detector_that_follows(model, alarm)
     found: dict[str, list[Any]] = {field: [] for field in Detected._fields}
     for start in range(0, len(X), _DETECTED_ROWS):
@@ -219,6 +221,7 @@ def predictions(
     for row in X:
         budget.check()
         fixed = known(model, row)
+        # Sorted, as records may name their columns in any order.
         key = tuple(sorted(fixed.items()))
         if key not in answers:
             answer = condition(model, fixed, target)
@@ -265,6 +268,7 @@ def draws(budget: Budget, model: Any, body: schemas.Draw) -> schemas.Drawn:
         raise InputError("rows fixes every column; leave out at least one.")
     budget.check_size(n_rows * len(names))
     X = np.empty((n_rows, len(names)))
+    # Conditioned once for all draws. Drawn in parts, as a body of 16 bytes could otherwise take gigabytes.
     answer = condition(model, fixed, free)
     places = [names.index(name) for name in free]
     for part in _parts(budget, n_rows, len(names)):

@@ -28,6 +28,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/version", "/opena
 _ASKING = frozenset({"score", "predict", "condition", "sample", "density"})
 """Last parts of the paths that take a body and change nothing."""
 
+# Matched whole: "localhost.evil.example" and "localhost, evil" begin alike.
 _LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _MOST_CLIENTS = 10_000
 # plotly.js makes an empty style sheet, which it fills by script, and sets style attributes.
@@ -70,6 +71,7 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        # latin-1 decodes every byte: a header cannot make this raise.
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         token = self._token(headers)
         scope["everlearn.token"] = "" if token is None else token.name  # for the access log
@@ -87,17 +89,22 @@ class SecurityMiddleware:
             client, rate = f"token {token.name}", token.rate
         else:
             client, rate = (scope.get("client") or ("", 0))[0], self.settings.limits.requests_per_second
+        # The rate comes first: refusals cost too, and a token could otherwise be guessed as fast as the machine
+        # answers.
         wait = self.rates.wait(client, rate)
         if wait > 0.0:
             why = f"Too many requests: at most {rate:g} per second. Wait {wait:.1f} s, or send more rows at once."
             return Refusal(429, why, math.ceil(wait))
         host = headers.get("host", "")
+        # Against DNS rebinding: a page of another site whose name is pointed at 127.0.0.1 has the browser send its own
+        # host name.
         if not self._tokens and not _LOCAL_HOST.fullmatch(host):
             return Refusal(
                 421,
                 f"This service answers to localhost, not to {host[:80]!r}. A service with a token answers to all.",
             )
         origin = headers.get("origin")
+        # Against requests from pages of other sites. Programs send no Origin; a browser always does for a POST.
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return Refusal(403, f"Requests from pages of {origin[:80]!r} are refused.")
         if not self._tokens or _is_open(scope["path"]):
@@ -132,10 +139,13 @@ class RateLimiter:
         """Take one request of a client; returns the seconds to wait if its bucket is empty."""
         now = time.monotonic() if now is None else now
         most = max(2.0 * rate, 1.0)
+        # Taken out and put in again behind the others: the first of the table is the one that has been quiet for
+        # longest.
         left, since = self._buckets.pop(client, (most, now))
         left = min(most, left + (now - since) * rate)
         taken = left >= 1.0
         self._buckets[client] = (left - taken, now)
+        # Who is dropped begins with a full bucket: the table is bounded at the price of a burst.
         if len(self._buckets) > _MOST_CLIENTS:
             self._buckets.popitem(last=False)
         return 0.0 if taken else (1.0 - left) / rate
@@ -156,6 +166,7 @@ class LimitedBody:
         if self._complete:
             return await self._receive()
         try:
+            # One deadline for the whole body and not one for each part: a byte a second would otherwise never end.
             message = await asyncio.wait_for(self._receive(), max(self._deadline - time.monotonic(), 0.001))
         except TimeoutError:
             raise HTTPException(408, "The request came too slowly. Send fewer rows at once.") from None

@@ -12,6 +12,7 @@ from typing import Literal
 from everlearn.errors import InputError
 
 MIB = 1 << 20
+# 16 characters of a URL-safe alphabet are 96 bits: not to be guessed at any rate that the service answers.
 _SHORTEST_TOKEN = 16
 _MOST_TOKENS = 1000
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -196,6 +197,7 @@ class Settings:
             )
         if tokens and not may_write:
             raise InputError("A read-only token needs a token for changes beside it: give --token-file, too.")
+        # The secret alone says which token it is: of two, one would have the rights of the other.
         if len({token.secret for token in tokens}) < len(tokens):
             raise InputError("Two tokens are the same; make another one.")
         if len({token.name for token in tokens}) < len(tokens):

@@ -111,6 +111,7 @@ def show_machine(
 
 def state_now(episodes: list[Episode]) -> tuple[str, str]:
     """The state that is seen from across the room: a name, and words."""
+    # What a person has marked is dealt with: the display across the room shows what still needs somebody.
     lasting = [episode for episode in episodes if episode.is_open and not episode.mark]
     alarms = [episode for episode in lasting if episode.severity == "alarm"]
     if alarms:
