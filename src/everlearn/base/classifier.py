@@ -134,11 +134,14 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     def _knows(self, labels: NDArray[Any]) -> bool:
         if not len(self.classes_):
             return False
+        # A label beyond the last one has no place of its own: it is compared with the last, and differs.
         at = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
         return bool((self.classes_[at] == labels).all())
 
     def _open_classes(self, labels: NDArray[Any]) -> None:
         for label in np.unique(labels):
+            # Sorted, because probabilities are in the order of classes_; each new class moves the places of those after
+            # it.
             at = int(np.searchsorted(self.classes_, label)) if len(self.classes_) else 0
             if at == len(self.classes_) or self.classes_[at] != label:
                 self.classes_ = inserted(self.classes_, at, label)
@@ -237,6 +240,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         labels = check_labels(y, "y", len(p))
         confidence, right = p.max(axis=1), self.classes_[np.argmax(p, axis=1)] == labels
         bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
+        # The sum over a bin is its number of rows times (mean probability less accuracy): empty bins count nothing.
         gaps = np.bincount(bins, confidence - right, minlength=n_bins)
         return float(np.abs(gaps).sum() / len(p))
 
@@ -250,6 +254,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
                 check_same_kind(model.classes_, models[0].classes_)
         except InputError as error:
             raise MergeError(str(error)) from error
+        # Every model gets every class, so that class c is the same one in all of them.
         everything = np.unique(np.concatenate([model.classes_ for model in models]))
         for model in models:
             model._open_classes(everything)

@@ -56,6 +56,7 @@ def _masked(mask: list[Any], n_features: int, argument: str) -> list[int]:
 def _number(item: Any, names: Sequence[str] | None, n_features: int, argument: str) -> int:
     if isinstance(item, str):
         return _named(item, names, argument)
+    # True and False are integers to Python: as columns they would silently be 1 and 0.
     if not isinstance(item, int | np.integer) or isinstance(item, bool | np.bool_):
         raise InputError(f"{argument} holds {item!r}; columns are given by name or by number.")
     if not -n_features <= item < n_features:

@@ -20,6 +20,7 @@ LIMIT = 1e60
 
 def to_scale(X: Array, scale: Array) -> Array:
     """Rows in units of `scale`, with their gaps; values beyond LIMIT are kept there."""
+    # A quotient that overflows is clipped like any other.
     with np.errstate(over="ignore"):
         return np.clip(X / scale, -LIMIT, LIMIT)
 

@@ -76,6 +76,7 @@ class StreamEstimator(BaseEstimator):
         self
             The fitted estimator.
         """
+        # All is learned into a new model that replaces this one at the end: what fails on the way has changed nothing.
         fresh = self._unfitted()
         rows, y, weights = fresh._check_batch(X, y, sample_weight, first=True)
         check_rows_left(rows)
@@ -149,6 +150,7 @@ class StreamEstimator(BaseEstimator):
     @contextlib.contextmanager
     def _undone_if_it_fails(self, held: HeldInterrupts) -> Iterator[None]:
         """Go back to what the model is now if the block raises, or if a signal has come by its end."""
+        # Before anything is learned; from here on a signal that waits may be raised.
         before, held.undoable = self._snapshot() if self._is_started() else dict(vars(self)), True
         try:
             yield
@@ -233,11 +235,13 @@ class StreamEstimator(BaseEstimator):
             differing = self._differing_parameters(other) | differing
         warn_of_differing(self, differing)
         started = [i for i, model in enumerate(models) if model._is_started()]
+        # A model that has learned nothing is the identity of merging.
         if not started or (len(started) == 1 and n_components is None):
             return models[started[0] if started else 0].copy()
         if weights is not None:
             weights = _check_merge_weights(weights, len(models))[started]
         known = self._over_common_columns([models[i] for i in started], method, weights)
+        # Models of other columns have been merged among themselves: what is left has no weights of the caller's.
         weights = None if len(known) < len(started) else weights
         first = known[0] if self._is_started() else self._led_by_parameters(known[0])
         merged = first._merge(known[1:], method=method, weights=weights, n_components=n_components)
@@ -264,6 +268,7 @@ class StreamEstimator(BaseEstimator):
         for group in groups.values():
             models[0]._check_columns_mergeable(group[0])
         names = list(dict.fromkeys(name for model in models for name in getattr(model, "feature_names_in_", ())))
+        # The same columns, perhaps in another order.
         if len(groups) == 1:
             return [model._over_columns(names, []) if names else model for model in models]
         if weights is not None:
@@ -388,6 +393,7 @@ class StreamEstimator(BaseEstimator):
 
     def _adopt(self, fresh: Self) -> None:
         """Take over what `fresh` has learned in place of what was learned before, by one assignment."""
+        # Parameters are this model's own; what ends in an underscore was learned.
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         self.__dict__ = kept | {name: value for name, value in vars(fresh).items() if name.endswith("_")}
 
@@ -402,6 +408,7 @@ class StreamEstimator(BaseEstimator):
         weights = check_weights(sample_weight, len(rows))
         if weights.all():
             return rows, y, weights
+        # Left out once, here: no kernel has to think of rows without weight.
         kept = weights > 0.0
         return rows[kept], None if y is None else y[kept], weights[kept]
 
@@ -411,6 +418,8 @@ class StreamEstimator(BaseEstimator):
 
     def _check_X(self, X: ArrayLike, *, first: bool = False) -> Array:
         """Rows as a C-contiguous float64 array; a plain array of a fitted model takes the short way."""
+        # What scikit-learn would have to convert or compare goes the long way; an array of the right shape is only
+        # scanned.
         if (
             first
             or type(X) is not np.ndarray
@@ -568,6 +577,7 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
     """Weights of rows: one finite number each, not negative. A row of weight zero counts as if it were not there."""
     try:
         given = np.asarray(sample_weight)
+        # "same_kind" refuses complex numbers and text, which an unsafe cast would take.
         weights = given.astype(np.float64, order="C", casting="unsafe" if given.dtype == object else "same_kind")
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"sample_weight must hold one number a row; {error}.") from error

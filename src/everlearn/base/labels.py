@@ -38,6 +38,7 @@ def _check_unusual_labels(labels: NDArray[Any], name: str) -> NDArray[Any]:
         n_texts = sum(isinstance(label, str) for label in labels.tolist())
         if n_texts not in (0, len(labels)):
             raise InputError(f"{name} holds text and other values. Use one kind of label.")
+        # Objects become text or numbers of one type, which can be sorted.
         labels = np.array(labels.tolist())
     if labels.dtype.kind not in KINDS or labels.ndim != 1:
         raise InputError(f"{name} holds values of type {labels.dtype}; labels are text or whole numbers.")

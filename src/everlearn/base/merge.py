@@ -88,6 +88,7 @@ def merge(
 
 def _looked_into(models: Iterable[Any]) -> Iterable[Any]:
     """The models of an iterator: a list of them if they are posteriors, whose merge is one sum."""
+    # One model is taken out to see its class, and put back in front.
     iterator = iter(models)
     first = list(itertools.islice(iterator, 1))
     if first and isinstance(first[0], StreamingPosterior):
@@ -154,6 +155,7 @@ class Merger(Generic[Model]):
             self._lead = model._unfitted()
         self._differing = self._lead._differing_parameters(model) | self._differing
         self.n_models += 1
+        # It is counted, and its parameters are compared, but there is nothing to merge.
         if not model._is_started():
             return
         key = model._column_set()

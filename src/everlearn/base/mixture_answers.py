@@ -49,6 +49,7 @@ class MixtureAnswers(Density, StreamEstimator):
 
     def _conditional_parts(self, rows: Array, columns: Indices) -> Iterator[Conditional]:
         """Conditional distributions of some rows after others: they are larger than what is asked of them."""
+        # A conditional mixture has a mean for each row, component and target, and deviations of all columns on the way.
         step = max(1, PART // ((self.n_components_ + 1) * max(len(columns), 1) * self.n_features_in_))
         for start in range(0, len(rows), step):
             yield Conditional(*self._conditional(rows[start : start + step], columns), [])
@@ -258,6 +259,7 @@ class MixtureAnswers(Density, StreamEstimator):
         wanted = None if names is None else [names[column] for column in known]
         if own is not None and wanted is not None and own != wanted:
             raise InputError(f"X has the columns {own}, given names {wanted}. Give X in the order of given.")
+        # Columns that are not given are gaps like any others.
         rows = np.full((len(values), D), np.nan)
         rows[:, known] = values
         return self._check_X(rows), columns

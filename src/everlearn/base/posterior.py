@@ -243,6 +243,8 @@ class StreamingPosterior:
         if method == "mean":
             merged._eta = self._moments(models, shares)
         else:
+            # Shares that sum to one give sum a_i eta_i, the log-linear pool; shares of one give streaming Bayes, in
+            # which the prior is counted once.
             parts = [share * (model._eta - self._eta0) for share, model in zip(shares, models, strict=True)]
             merged._eta = self._eta0 + np.sum(parts, axis=0)
         if self._reference is not None and not _is_definite(_unpack(merged._eta, len(self._reference))[1]):
@@ -278,6 +280,7 @@ class StreamingPosterior:
                 f"method='mean' keeps the moments of Gaussians; the prior is of the class {type(self.prior).__name__}. "
                 "Use method='bayes' (every batch counts) or 'mode' (the weighted mean of natural parameters)."
             )
+        # Moments do not add in natural parameters: to means and covariances, and back.
         g = mean_imm(shares, np.array([m.mean for m in models]), np.array([m.covariance for m in models]))
         precision = inverse(g.covariance)
         return _pack(precision @ (g.mean - self._reference), precision)
@@ -315,6 +318,7 @@ def _mean_and_precision(pair: tuple[Any, ...], name: str) -> tuple[Array, Array]
         )
     if not np.allclose(precision, precision.T, rtol=1e-8, atol=1e-12 * np.abs(precision).max(initial=0.0)):
         raise InputError(f"The precision of {name} must be symmetric.")
+    # Symmetric to the last bit, as sums of precisions are expected to be.
     return mean, 0.5 * (precision + precision.T)
 
 
@@ -351,6 +355,7 @@ def _scaled_eigenvalues(precision: Array) -> Array:
 
 
 def _is_definite(precision: Array) -> bool:
+    # The diagonal first: a negative entry would be scaled to minus one by its absolute value and not stand out.
     return bool(np.all(np.diagonal(precision) > 0.0) and _scaled_eigenvalues(precision).min() > 0.0)
 
 

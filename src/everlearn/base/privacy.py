@@ -62,5 +62,6 @@ class Privacy(NamedTuple):
 
 def privacy_of(rows: int, counts: Array, min_rows: int) -> Privacy:
     """The report of a model with so many rows inside, and components of so many rows each."""
+    # Counts are sums of responsibilities and weights, not whole numbers.
     counts = np.asarray(counts)
     return Privacy(rows, len(counts), int((counts < min_rows).sum()), int((counts < _ONE_ROW).sum()), min_rows)

@@ -27,6 +27,7 @@ def copied(value: Any) -> Any:
         The copy.
     """
     kind = type(value)
+    # An array of objects would share them with its copy.
     if kind is np.ndarray and value.dtype != object:
         return value.copy(order="K")
     if kind in _IMMUTABLE:
