@@ -38,6 +38,7 @@ class Tiles:
         self.low = np.where(bounded, spaces.low, -UNBOUNDED)
         self.width = (np.where(bounded, spaces.high, UNBOUNDED) - self.low) / n_tiles
         d = len(self.low)
+        # Shifts by odd multiples: with equal ones the grids would be offset along the diagonal only.
         steps = 2 * np.arange(d) + 1
         self.shift = (np.arange(n_tilings)[:, None] * steps / n_tilings) % 1.0
         self.side = n_tiles + 1
@@ -48,6 +49,7 @@ class Tiles:
     def active(self, observation: Any) -> NDArray[np.int64]:
         """Return the numbers of the active tiles."""
         place = (np.asarray(observation, dtype=np.float64) - self.low) / self.width
+        # One tile more than n_tiles along each axis: a shifted grid reaches beyond the box.
         index = np.clip(np.floor(place + self.shift), 0, self.side - 1).astype(np.int64)
         active: NDArray[np.int64] = self.first + index @ self.place
         return active
@@ -132,6 +134,8 @@ class SarsaTiles:
     def _learn(self, active: NDArray[np.int64], action: int, error: float) -> None:
         actions, tiles, traces = self.trail
         traces = traces * self.gamma * self.trace
+        # Replacing traces: a tile that is active again gets a new trace, and those of other actions in it are dropped.
+        # Traces below a hundredth no longer count.
         kept = (traces > 0.01) & ~np.isin(tiles, active)
         actions, tiles, traces = (
             np.concatenate([old[kept], new])
@@ -198,6 +202,7 @@ class Adam:
     def step(self, gradients: Sequence[Layer]) -> None:
         """Move the weights against the gradients."""
         self.t += 1
+        # Both bias corrections in one factor: m and v start at zero and are too small at first.
         rate = self.rate * np.sqrt(1.0 - 0.999**self.t) / (1.0 - 0.9**self.t)
         for part, m, v, g in zip(self.parts, self.m, self.v, (g for layer in gradients for g in layer), strict=True):
             m += 0.1 * (g - m)
@@ -299,6 +304,8 @@ class DQN:
     def _learn(self) -> None:
         rows = self.generator.integers(min(self.seen, self.capacity), size=self.batch)
         batch = Replay(*(column[rows] for column in self.replay))
+        # Double targets: one network chooses the action, the other values it, since a maximum of noisy values is biased
+        # upwards.
         best = forward(self.network, batch.after)[-1].argmax(axis=1)
         value = forward(self.target, batch.after)[-1][np.arange(self.batch), best]
         goal = batch.rewards + np.float32(self.gamma) * (1.0 - batch.ended) * value

@@ -257,6 +257,8 @@ class MixtureQAgent(StreamEstimator):
         )
 
     def _unit(self) -> float:
+        # Discounted returns reach at most reward/(1 - gamma): in this unit values are of the order of one, as states
+        # are.
         return float(self.reward_scale) / (1.0 - float(self.gamma))
 
     def _faded(self) -> float:
@@ -306,6 +308,7 @@ class MixtureQAgent(StreamEstimator):
             margins = self.margin * self._faded() * np.sqrt(variances[0])
             draw = 1.0 if self.exploration == "optimistic" else generator.standard_normal(self.n_actions_)
             values = values + margins * draw
+        # Ties, which all actions are at first, are broken at random: the first action would never be left.
         best = np.flatnonzero(values == values.max())
         return int(best[0] if len(best) == 1 else generator.choice(best))
 
@@ -335,6 +338,7 @@ class MixtureQAgent(StreamEstimator):
         self._notice(float(reward))
         episode = episode_log.stepped(episode, float(reward) / self._unit(), float(self.gamma))
         self._episode_ = episode if x is None else episode_log.closed(episode, x)
+        # An episode longer than the horizon is learned in parts, the value function standing in for what follows.
         if ended or self._episode_.n == len(episode.actions):
             self._learn_episode(bool(terminated), ended)
 
@@ -352,6 +356,7 @@ class MixtureQAgent(StreamEstimator):
             terminated=terminated,
             trace=float(self.trace),
         )
+        # What was learned is dropped; the next decision begins at place 0.
         self._episode_ = self._episode_._replace(n=0, left=0)
         if ended:
             self.n_episodes_ += 1

@@ -94,6 +94,7 @@ def make_settings(
         The constants.
     """
     d = len(variances) - 1
+    # Log density of a new component at its mean: the unit in which the weight of the prior is given.
     height = -0.5 * float(np.log(2.0 * np.pi * variances[:d]).sum())
     background = np.log(prior_weight) + height if prior_weight > 0.0 else -np.inf
     return Settings(variances, float(chdtri(d, beta)), max_count, floor, float(background), prior_value)

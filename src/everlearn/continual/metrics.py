@@ -53,6 +53,7 @@ def backward_transfer(R: ArrayLike, *, variant: str = "final") -> float:
         The transfer; NaN with a single task.
     """
     scores = _square(R)
+    # Column j less R[j, j]: broadcasting takes the diagonal as a row.
     change = scores - np.diagonal(scores)
     later = {"final": change[-1, :-1], "anytime": change[np.tril_indices(len(scores), -1)]}
     return _mean(_chosen(later, variant))
@@ -100,6 +101,7 @@ def forgetting(R: ArrayLike, *, variant: str = "since") -> float:
     """
     scores = _square(R)
     before = scores[:-1, :-1]
+    # Below the diagonal row l of column j is at or after the learning of task j; before it there is nothing to forget.
     since = np.where(np.tri(len(before), dtype=bool), before, -np.inf)
     best = {"since": since, "ever": before, "own": np.diagonal(before)[None]}
     return _mean(_chosen(best, variant).max(axis=0, initial=-np.inf) - scores[-1, :-1])
@@ -159,6 +161,7 @@ def _summed(values: Array, window: int | None) -> Array:
         return sums
     if window < 1:
         raise InputError(f"window must be an integer from 1 on; got {window}.")
+    # A copy, because the slices overlap.
     sums[:, window:] -= sums[:, :-window].copy()
     return sums
 

@@ -168,6 +168,7 @@ def permuted(
     rng = np.random.default_rng(random_state)
     train, held = _split(X, y, test, rng)
     for i in range(n_tasks):
+        # The first order is the original one, so that the first task is comparable with learning the data as they are.
         order = rng.permutation(train.X.shape[1]) if i else np.arange(train.X.shape[1])
         yield Task(f"order {i + 1}", train.X[:, order], train.y, held.X[:, order], held.y)
 
@@ -195,6 +196,8 @@ def _split(X: ArrayLike, y: ArrayLike | None, test: Test, rng: np.random.Generat
         return whole, _part(*test)
     if not 0.0 < test < 1.0:
         raise InputError(f"test must be a share between 0 and 1, or a tuple (X_test, y_test); got {test!r}.")
+    # Systematic sampling of the rows sorted by class, shuffled within: each class gives its share of test rows, up to
+    # one.
     order = rng.permutation(len(whole.X))
     if whole.y is not None:
         order = order[np.argsort(whole.y[order], kind="stable")]

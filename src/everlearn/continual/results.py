@@ -95,6 +95,7 @@ class Results:
 
     def _heat_map(self, values: Array, title: str, across: str, down: str, *, diverging: bool) -> Any:
         graphs = require("plotly.graph_objects", extra="plot")
+        # Interference has a sign: a scale with its middle at zero shows where it changes.
         colours = {"colorscale": "RdBu", "zmid": 0.0} if diverging else {"colorscale": "Viridis"}
         names, numbers = list(self.names), np.round(values, 3)
         picture = graphs.Heatmap(z=values, x=names, y=names, text=numbers, texttemplate="%{text}", **colours)

@@ -112,6 +112,11 @@ def _broad(look: Look) -> dict[str, Any]:
         factor = np.diag(1.0 / np.sqrt(np.diag(covariance)))
         log_det = float(np.log(np.diag(covariance)).sum())
     D = len(covariance)
+    # ln
+    # 4 C
+    # = ln
+    # C
+    # + D ln 4.
     height = world.background.height - 0.5 * D * np.log(BACKGROUND_SPREAD)
     height = height if log_det is None else -0.5 * (D * LOG_2PI + log_det)
     rows = max(float(world.background.rows), 1e-300)  # C has no logarithm of nothing
@@ -144,6 +149,7 @@ def _definition(name: str, value: ArrayLike | float) -> str:
     if values.ndim == 0:
         return f"#define EL_{name} {value if isinstance(value, int) else repr(float(values))}"
     sizes = "".join(f"[{n}]" for n in values.shape)
+    # The table of p-values is the largest part: small machines leave it out.
     optional = " && !defined EVERLEARN_NO_P_VALUE" if name.startswith("LAW") else ""
     condition = f"!defined EVERLEARN_DECLARATIONS{optional}"
     return f"#if {condition}\nstatic const double EL_{name}{sizes} = {_nested(values.astype(np.float64))};\n#endif"
@@ -152,6 +158,7 @@ def _definition(name: str, value: ArrayLike | float) -> str:
 def _nested(values: Array) -> str:
     if values.ndim > 1:
         return "{" + ",\n".join(map(_nested, values)) + "}"
+    # The shortest digits that read back as the same double.
     numbers = [repr(float(v)) for v in values]
     lines = [", ".join(numbers[i : i + _NUMBERS_A_LINE]) for i in range(0, len(numbers), _NUMBERS_A_LINE)]
     return "{" + ",\n".join(lines) + "}"
@@ -181,4 +188,5 @@ def _comment(model: Any, look: Look) -> str:
 
 def _plain(name: Any) -> str:
     """A column's name as it may stand in a comment."""
+    # A name with */ in it would end the comment, and the rest of it would be compiled.
     return str(name).encode("ascii", "replace").decode().replace("*/", "* /").replace("\n", " ")

@@ -78,6 +78,7 @@ def _sums_by_class(graph: Graph, joint: str, classes: Indices, n_classes: int) -
         if len(mine):
             columns.append(graph.insert_axis(graph.log_sum_exp(graph.columns(joint, mine)), 1))
         else:
+            # A column of -inf with as many rows as X has, which only the runtime knows.
             first = graph.columns(joint, [0])
             columns.append(graph.apply("Sub", graph.apply("Mul", first, 0.0), np.inf))
     return graph.apply("Concat", *columns, axis=1)

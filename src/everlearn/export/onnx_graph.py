@@ -105,7 +105,9 @@ def _p_value(graph: Graph, density: str, law: DensityLaw, degrees: int) -> str:
     """Interpolation in the law of the log-density; below its tail the mixture's own goes on."""
     t = graph.insert_axis(density, 1)
     steps = np.diff(law.log_density)
+    # Equal densities make knots of no width; beyond the last knot the law is constant.
     slopes = np.append(np.where(steps > 0.0, np.diff(law.below) / np.where(steps > 0.0, steps, 1.0), 0.0), 0.0)
+    # How many knots lie at or below: ONNX has no operator for a binary search.
     reached = graph.apply("Cast", graph.apply("GreaterOrEqual", t, law.log_density), to=graph.onnx.TensorProto.INT64)
     count = graph.apply("ReduceSum", reached, graph.constant([1], np.int64), keepdims=0)
     place = graph.apply("Max", graph.apply("Sub", count, graph.constant(1, np.int64)), graph.constant(0, np.int64))
@@ -129,6 +131,7 @@ def _impute(graph: Graph, joint: str, x: str, whole: Mixture, columns: tuple[Ind
     shifted = graph.apply("MatMul", deviations, model.gain.transpose(0, 2, 1))
     means = graph.apply("Transpose", graph.apply("Add", shifted, whole.means[:, None, missing]), perm=[1, 0, 2])
     mean = graph.reduce("ReduceSum", graph.apply("Mul", share, means), 1)
+    # Law of total variance: within the components, and between their conditional means.
     E = graph.apply("Sub", means, graph.insert_axis(mean, 1))
     spread = graph.apply("Add", graph.apply("Mul", E, E), np.diagonal(model.covariance, axis1=1, axis2=2))
     variance = graph.reduce("ReduceSum", graph.apply("Mul", share, spread), 1)

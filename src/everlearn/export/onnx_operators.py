@@ -66,6 +66,7 @@ class Graph:
         minus_h = self.apply("Neg", h)
         if degrees == 1:
             return self._erfc_of_root(h, minus_h)
+        # Terms in logs: powers and factorials overflow where their ratio is small. At h = 0 only the power 0 is left.
         logs = self.insert_axis(self.apply("Log", self.apply("Max", h, 1e-300)), 2)
         exponent = self.apply("Add", self.apply("Mul", logs, powers), self.insert_axis(minus_h, 2))
         terms = self.apply("Exp", self.apply("Sub", exponent, gammaln(powers + 1.0)))

@@ -60,6 +60,7 @@ def train(
     inputs, labels = as_tensor(X), as_tensor(y).long()
     network.train()
     dropping = drop_transfer(network, previous, drop) if drop else nullcontext()
+    # The caller's random numbers go on as if nothing had been drawn here.
     with torch.random.fork_rng(devices=()), dropping:
         torch.manual_seed(random_state)
         for rows in (rows for _ in range(epochs) for rows in torch.randperm(len(inputs)).split(batch_size)):

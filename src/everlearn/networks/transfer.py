@@ -62,11 +62,13 @@ def drop_transfer(
     if not 0.0 <= p < 1.0:
         raise InputError(f"p must be from 0 up to but not including 1; got {p}.")
     earlier = _frozen(network, previous)
+    # Layers with parameters of their own: containers answer by their parts, and would fall back twice.
     layers = [
         (layer, old)
         for layer, old in zip(network.modules(), earlier.modules(), strict=True)
         if next(layer.parameters(recurse=False), None) is not None
     ]
+    # Hidden units only: those of the last layer are the answer itself.
     handles = [layer.register_forward_hook(_falling_back(old, p)) for layer, old in layers[:-1]]
     try:
         yield
