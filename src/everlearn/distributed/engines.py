@@ -81,15 +81,19 @@ def run_joblib(
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+    # Merged as they come, not at the end: at most fan-in models a level of the tree are in memory at a time.
     tree: MergeTree[Any] = MergeTree(merge_models, fan_in)
     records: list[PartitionRecord] = []
     lost = 0
     while len(records) < len(leaves):
         try:
+            # From the first partition without a result on: joblib gives results in order, so that those before it are
+            # merged already and are not learned again.
             for record, model in _joblib_results(joblib, backend, workers, leaves[len(records) :]):
                 records.append(record)
                 tree.add(model)
                 watch(record)
+        # loky ends the whole pool when one of its processes is killed; the next round starts a new one.
         except TerminatedWorkerError as error:
             lost += 1
             if lost > retries:
@@ -103,6 +107,7 @@ def run_joblib(
 
 def _joblib_results(joblib: Any, backend: str, workers: int | None, leaves: Sequence[Leaf]) -> Iterator[Any]:
     try:
+        # The name of a backend is only looked up here: joblib's message would not say which argument was wrong.
         config = joblib.parallel_config(backend=backend, n_jobs=workers or -1)
     except ValueError as error:
         raise InputError(
@@ -123,12 +128,14 @@ def connected(engine: Any, timeout: float) -> Iterator[Any]:
     """A client of the Dask scheduler that `engine` is or names, which has a worker."""
     distributed = require("distributed", extra="cluster")
     if isinstance(engine, distributed.Client):
+        # The client of the caller, which is not closed here.
         _wait_for_workers(engine, timeout)
         yield engine
         return
     try:
         if isinstance(engine, str):
             _greet(engine, timeout)
+        # Not the default client: it would take over whatever else of the caller's runs on Dask.
         client = distributed.Client(engine, timeout=timeout, set_as_default=False)
     except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
@@ -175,6 +182,8 @@ class DaskEngine:
         dask = require("dask", extra="cluster")
         tasks = []
         for leaf in leaves:
+            # nout=2: record and model are results of their own, so that records come here and models stay where they
+            # are merged. Not pure: Dask would hash the arguments of every task to name it.
             task = dask.delayed(leaf.learn, nout=2, pure=False)
             tasks.append(task() if leaf.table is None else task(leaf.table))
         return run_dask(self._client, tasks, fan_in, self._timeout, watch)
@@ -189,17 +198,20 @@ def run_dask(client: Any, leaves: Sequence[Any], fan_in: int, timeout: float, wa
     tree = MergeTree(dask.delayed(merge_models, pure=False), fan_in)
     for _, model in leaves:
         tree.add(model)
+    # Records are asked for beside the root: they tell the progress, and Dask drops each model once it is merged.
     futures = client.compute([tree.root(), *(record for record, _ in leaves)])
     try:
         lost = _await(client, futures, timeout, watch)
         model, *records = client.gather(futures)
     finally:
+        # Also after an error: a cluster that others use must not go on with work that nobody waits for.
         client.cancel(futures)
     return Outcome(model, records, lost)
 
 
 def _await(client: Any, futures: list[Any], timeout: float, watch: Watch) -> int:
     """Wait for all futures; returns how many workers went away meanwhile."""
+    # Polled and not waited for: only so is it noticed that no worker is left, for which Dask would wait without end.
     root, pending = futures[0], futures
     known, lost, seen_worker = set(client.ncores()), 0, time.monotonic()
     while pending:
@@ -208,6 +220,7 @@ def _await(client: Any, futures: list[Any], timeout: float, watch: Watch) -> int
         pending = [future for future in pending if not future.done()]
         for future in done:
             _raise_failure(future)
+        # Not the root, which is a model and is fetched once, at the end.
         for record in client.gather([future for future in done if future is not root]):
             watch(record)
         present = _workers(client)

@@ -21,6 +21,7 @@ from everlearn.distributed.worker import Job, learn_file, learn_table
 from everlearn.errors import ClusterError, InputError, MergeError
 from everlearn.streams.sources.schema import Choice, Columns, choose
 
+# The shape of the merge tree, and with it the model, depends on this number: another one gives another model.
 FAN_IN = 16
 
 
@@ -204,8 +205,10 @@ def _checked(model: Any, report: Report, estimator: Any) -> Any:
     """The model, which must have seen every row that was read."""
     if report.rows == 0:
         raise InputError(f"There is no row to learn in {len(report.partitions)} partitions.")
+    # A row that was lost or counted twice on the way would not show in any answer.
     if model.n_samples_seen_ != report.rows:
         raise ClusterError(f"{report.rows} rows were read, but the model counts {model.n_samples_seen_}.")
+    # The caller's own again: None means that later draws may differ.
     if hasattr(estimator, "random_state") and not isinstance(model, GroupModels):
         model.random_state = estimator.random_state
     return model

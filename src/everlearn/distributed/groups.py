@@ -26,6 +26,7 @@ Packs = dict[str, Packed]
 
 def merge_groups(parts: Sequence[Packs]) -> Packs:
     """The groups of all parts; models of a group that several parts know are merged."""
+    # A group that lies in one partition only passes through as bytes.
     shared: dict[str, list[Packed]] = {}
     for part in parts:
         for name, packed in part.items():
@@ -80,6 +81,8 @@ class GroupModels(Mapping[str, Any]):
         place, taken = Path(folder), set()
         place.mkdir(exist_ok=True)
         for name, packed in self._packs.items():
+            # Names of groups come from data: nothing but plain characters reaches the file system, and no leading dot
+            # or slash.
             file = f"{re.sub(r'[^A-Za-z0-9._-]', '_', name).lstrip('.') or '_'}.evl"
             if file in taken:
                 raise InputError(f"Two groups would be saved as {file}. Save them under names of your own.")

@@ -53,6 +53,7 @@ def find_files(source: Any) -> list[str]:
 
 def _files_of(item: str) -> list[str]:
     if os.path.isdir(item):
+        # Escaped: a folder may have brackets in its name.
         inside = glob.glob(os.path.join(glob.escape(item), "**"), recursive=True)
         endings = tuple(suffix + packed for suffix in SUFFIXES for packed in _COMPRESSIONS)
         found = sorted(path for path in inside if os.path.isfile(path) and path.lower().endswith(endings))
@@ -77,6 +78,8 @@ def file_partitions(source: Any, choice: Choice, partition_rows: int) -> tuple[C
 
     Text files are partitions as they are, Parquet files in runs of row groups of about `partition_rows` rows.
     """
+    # Every file is opened before any is learned: a column that is missing in the last one is found in seconds, not
+    # after hours.
     heads = {path: head_of(path) for path in find_files(source)}
     with_rows = {path: head for path, head in heads.items() if head.kinds}
     if not with_rows:
@@ -88,6 +91,7 @@ def file_partitions(source: Any, choice: Choice, partition_rows: int) -> tuple[C
     parts: list[FilePartition] = []
     for path, head in heads.items():
         runs = list(_runs(head.row_groups, partition_rows))
+        # Between row groups only: a Parquet reader cannot start within one without decoding it from its beginning.
         if len(runs) > 1:
             parts += [FilePartition(path, run, sum(head.row_groups[i] for i in run)) for run in runs]
         else:
@@ -112,6 +116,7 @@ def _runs(row_groups: tuple[int, ...], partition_rows: int) -> Iterable[tuple[in
     run: list[int] = []
     rows = 0
     for i, n in enumerate(row_groups):
+        # The cuts depend on the file and on `partition_rows` alone, not on the number of workers: so does the model.
         if run and rows + n > partition_rows:
             yield tuple(run)
             run, rows = [], 0

@@ -64,6 +64,7 @@ class SparkEngine:
         def learn(tables: Iterator[Any]) -> Iterator[Any]:
             yield _learn_frame(data, tables)
 
+        # Sorted below by the number of the partition: the merge tree, and so the model, depends on the order.
         rows = frame.mapInPandas(learn, _RESULT)
         found = sorted(((row[0], bytes(row[1]), bytes(row[2])) for row in _collected(rows)), key=lambda r: r[0])
         return self._merged(((record, model) for _, record, model in found), fan_in, watch)
@@ -86,6 +87,7 @@ def _collected(results: Any) -> Iterator[Any]:
         yield from results.collect()
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines()]
+        # An error of a task reaches the driver as the text of two stack traces, of Python within that of the JVM.
         own = [line for line in lines if line.startswith("everlearn.errors.")]
         if not own:
             raise ClusterError(f"Spark gave the work up: {str(error)[:500]}") from error
@@ -104,6 +106,7 @@ def _learn_frame(job: bytes, tables: Iterator[Any]) -> Any:
     import pandas as pd
     from pyspark import TaskContext
 
+    # By the number and not by a counter: a task that is repeated elsewhere has the same one.
     number = TaskContext.get().partitionId()
     record, model = learn_tables(pickle.loads(job), f"partition {number}", tables)
     return pd.DataFrame({"partition": [number], "record": [pickle.dumps(record)], "model": [packed(model)]})

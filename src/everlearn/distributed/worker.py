@@ -48,12 +48,14 @@ def packed(model: Result) -> bytes:
 
 def unpacked(data: bytes) -> Result:
     """What :func:`packed` was given; the bytes come from a worker of our own."""
+    # A model file never passes through pickle; only the table of groups does, whose models are model files in turn.
     return pickle.loads(data) if data[:1] == b"\x80" and data[8:9] != b"{" else loads(data)
 
 
 def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, Result]:
     """Learn the rows of a file; a failure to read it is tried again from the start."""
     start = time.perf_counter()
+    # From the start, with a new model: what a failed read has learned is dropped whole, and no row counts twice.
     for tries in range(1, job.retries + 2):
         try:
             model, rows = _learned(job, partition.name, _file_batches(job, partition))
@@ -66,6 +68,7 @@ def learn_file(job: Job, partition: FilePartition) -> tuple[PartitionRecord, Res
             time.sleep(_FIRST_WAIT * 2 ** (tries - 1))
         else:
             break
+    # A file that was replaced since the fit began has other rows than those that were planned.
     if partition.rows is not None and rows != partition.rows:
         raise InputError(f"The partition {partition.name} gave {rows} rows; its footer promises {partition.rows}.")
     return _record(partition.name, rows, start, tries), model
@@ -96,6 +99,7 @@ def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[Result, int
     rows = 0
     for batch in batches:
         X = batch.X
+        # Not left out, as a stream would: `fit` promises that every row was learned.
         if batch.bad:
             bad = batch.bad[0]
             raise InputError(
@@ -115,6 +119,7 @@ def _learned(job: Job, name: str, batches: Iterator[Batch]) -> tuple[Result, int
             model.feature_names_in_ = np.array(job.columns.names, dtype=object)  # type: ignore[attr-defined]
         rows += len(X)
     if job.by:
+        # As bytes, in which they travel: only the models that several partitions know are built again to be merged.
         return {key: Packed(int(one.n_samples_seen_), dumps(one)) for key, one in groups.items()}, rows  # type: ignore[attr-defined]
     return model, rows
 
