@@ -58,10 +58,13 @@ class Relation(NamedTuple):
         if self.n <= len(x) or len(seen) < 2:
             return found
         block = self.scatter[np.ix_(seen, seen)]
+        # `scatter` is a sum over n correlated probes: divided by CORRELATED it is one over independent observations.
         prior = PRIOR_OBSERVATIONS * PRIOR_VARIANCE * np.diag(block) / self.n
         P = np.linalg.inv(block / CORRELATED + np.diag(prior + 1e-300))
         d = x[seen] - self.mean[seen]
         Pd = P @ d
+        # The part of the squared distance that column j adds given all others; what is left is that of the others
+        # alone.
         own = Pd**2 / np.diag(P)
         others = np.maximum(d @ Pd - own, 0.0)
         found[seen] = np.sign(Pd) * np.sqrt(self.dof * own / (1.0 + CORRELATED / self.n + others))
@@ -93,6 +96,8 @@ class DriftCheck:
     def __init__(self, n_columns: int) -> None:
         self.relation = no_relation(n_columns)
         self._slow = no_relation(n_columns)  # of averaged probes
+        # Two references in turn: the young one becomes the old one when the next is taken, so that what is compared
+        # with is always between one and two periods old.
         self._old: Relation | None = None
         self._young: Relation | None = None
         self._age = self._lasting = self._suspended = 0
@@ -112,6 +117,7 @@ class DriftCheck:
     def suspend(self, probes: int) -> None:
         """Find nothing for a while: what is usual has just changed, and the reference does not know it."""
         self._suspended, self._lasting = probes, 0
+        # Averages that span the change are neither of the old normal nor of the new one.
         self._averaged[:] = 0
 
     def restart_averages(self) -> None:
@@ -136,6 +142,7 @@ class DriftCheck:
             self.departure[:] = 0.0
             return None
         self.departure = gaussian_equivalent(self._old.errors(average), self._old.dof)
+        # One sensor drifts against all others; what they do together is the business of the mixture.
         column = int(np.argmax(np.abs(self.departure)))
         found = self.is_ready and self.is_off(column)
         self._lasting = self._lasting + 1 if found else 0
@@ -148,6 +155,7 @@ class DriftCheck:
     def _averages(self, x: Array) -> Array:
         """Running means of the columns; NaN for one that was not observed long enough."""
         seen = ~np.isnan(x)
+        # A gap begins the average anew: a mean over a longer time would not be comparable with those of the reference.
         self._averaged = np.where(seen, self._averaged + 1, 0)
         first = self._averaged <= 1
         weight = 1.0 / np.clip(self._averaged, 1, SMOOTHED)

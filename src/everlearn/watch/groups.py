@@ -68,6 +68,7 @@ class WatchGroups:
         self.resumed = self.position is not None
         self._sessions: OrderedDict[str, WatchSession] = OrderedDict()
         self._changed: dict[str, int] = {}  # rows since the latest step
+        # Severity by device and number, in the order in which they were told first.
         self._told: dict[tuple[str, int], str] = {}
         self.n_rows = self.n_bad = 0
 

@@ -59,6 +59,7 @@ class SensorChecks:
             Whether rows that are usual are counted.
         """
         marks = SensorMarks(np.zeros(X.shape, np.bool_), np.zeros(X.shape, np.bool_), np.zeros(X.shape, np.int64))
+        # A run is unusual when its probability is below the share of rows that may raise a false alarm.
         settings = RunSettings(-math.log(rate), float(LEAST_REPEATS), learns)
         kernels.check_rows(np.ascontiguousarray(X), self._state, self.n_rows, settings, marks)
         self.n_rows += len(X)
@@ -76,6 +77,7 @@ class SensorChecks:
     def forgive(self, column: int) -> None:
         """Take the run of a column that lasts now as usual."""
         for runs in (self._state.repeats, self._state.gaps):
+            # The next run as long as this one raises nothing, and this one is counted when it ends.
             runs.longest[column] = max(runs.longest[column], runs.length[column])
             runs.unusual[column] = False
 
@@ -116,6 +118,7 @@ class Steps:
 
     def _changes(self, X: Array) -> tuple[Array, NDArray[np.int64]]:
         """Each value of the next rows less those of probes before it (lags, n, D), and which of the rows are probes."""
+        # Multiples of the stride in the whole stream, whatever the batches are.
         places = np.arange(-self._n_rows % self.stride, len(X), self.stride)
         probes = np.concatenate([self._probes, X[places]])
         before = len(self._probes) + np.searchsorted(places, np.arange(len(X)))  # probes before each row
@@ -126,6 +129,7 @@ class Steps:
         changes, places = self._changes(X)
         squares = changes[:, places] ** 2
         some = np.isfinite(squares) & learns
+        # The count is capped: from there on it is a moving average, which follows a sensor that becomes noisier.
         self._n = np.minimum(self._n + some.sum(axis=1), STEPS_LEARNED)
         gained = np.where(some, squares - self._squares[:, None], 0.0).sum(axis=1)
         self._squares = self._squares + gained / np.maximum(self._n, 1.0)

@@ -109,8 +109,10 @@ class WatchSession:
         first = self.watcher.n_rows
         n_healthy = 0
         if self.healthy_until is not None and times is not None:
+            # Up to the first later row of the batch: what comes behind it is watched, even if its time is earlier.
             later = np.flatnonzero(times >= self.healthy_until)
             n_healthy = int(later[0]) if len(later) else len(X)
+        # Before the rows: what a person has just called normal is not told once more.
         found = self._take_marks()
         if n_healthy:
             self.watcher.learn(X[:n_healthy], None if times is None else times[:n_healthy])
@@ -142,6 +144,8 @@ class WatchSession:
             episode = found._replace(device=device, sentence=f"{device}: {found.sentence}") if device else found
             self._episodes[episode.number] = episode
             state = (episode.status, episode.severity, episode.kind)
+            # Told when it begins, becomes worse, turns out to be of another kind or ends; not with every row that it
+            # lasts.
             if self._told.get(episode.number) != state:
                 self._told[episode.number] = state
                 news.append(episode)
@@ -175,6 +179,7 @@ class WatchSession:
         self._looked = time.monotonic()
         found: list[Episode] = []
         for event in self.store.events(self.name, after=self._latest_mark, kinds=[MARK]):
+            # Kept with the state, so that a mark is taken once, also when it was given while no watcher ran.
             self._latest_mark = event.id
             number, verdict = event.details.get("number"), event.details.get("verdict")
             episode = next((e for e in stored_episodes(self.store, self.name) if e.number == number), None)
@@ -271,6 +276,7 @@ def stored_episodes(store: Any, name: str, *, limit: int = _MOST_EPISODES) -> li
     for event in store.latest_events(name, kinds=[EPISODE, MARK], limit=limit):
         if event.kind == EPISODE:
             episode = Episode.of(event.details)
+            # The watcher writes an episode again as it goes on, without the mark, which comes from somebody else.
             mark = found[episode.number].mark if episode.number in found else ""
             found[episode.number] = episode._replace(mark=mark)
         elif event.details.get("number") in found:

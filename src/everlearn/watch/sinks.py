@@ -62,6 +62,7 @@ class Webhook:
 
     def tell(self, record: dict[str, Value]) -> None:
         """Post the record."""
+        # The address is that of the person who started the program; nothing of the stream becomes a part of it.
         request = urllib.request.Request(self.place, json.dumps(record).encode(), method="POST")
         request.add_header("Content-Type", "application/json")
         if self._token:
@@ -103,6 +104,7 @@ class Command:
         told = {f"EVERLEARN_{name.upper()}": "" if value is None else str(value) for name, value in record.items()}
         try:
             done = subprocess.run(
+                # A list and no shell: names of sensors come from data, and stand in the sentence.
                 [*self._words, str(record["sentence"])], env={**os.environ, **told}, timeout=_TIMEOUT,
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
@@ -140,6 +142,7 @@ class Messenger:
             try:
                 self._queue.put_nowait(record)
                 return
+            # Watching never waits for a webhook that is down: the oldest news is worth least.
             except queue.Full:
                 self._queue.get_nowait()
                 self._say(f"{self._teller.place} takes no messages; the oldest of {_MOST_WAITING} is dropped.")
@@ -220,6 +223,7 @@ class EpisodeOutputs:
     def flush(self) -> dict[str, Any]:
         """Make everything durable; returns the positions by address."""
         positions = {where: writer.flush() for where, writer in self._writers.items()}
+        # Handed over behind the flush of the files: one that fails is repeated, and would tell them twice.
         for record in self._waiting:
             for messenger in self._messengers:
                 messenger.put(record)

@@ -82,6 +82,7 @@ class TraceRecorder:
         if times is None or np.isnan(times).all():
             return (row + np.arange(n)) // GRAIN_ROWS
         # A row without a time lies where the row before it does.
+        # Never backwards: a clock that is set back would close a point that is open and begin an old one again.
         known = np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times))
         return np.where(np.isfinite(known), known // GRAIN_SECONDS, 0).astype(np.int64)
 
@@ -136,6 +137,7 @@ def _joined(points: Sequence[TracePoint]) -> TracePoint:
     def over(name: str, rule: Any) -> Array:
         values = np.array([getattr(point, name) for point in points])
         empty = np.isnan(values).all(axis=0)
+        # NumPy warns about columns without any value: they are filled for the moment and taken out again.
         found = rule(np.where(empty, 0.0, values), axis=0)
         return np.where(empty, np.nan, found)
 

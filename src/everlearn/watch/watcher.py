@@ -190,6 +190,7 @@ class Unusual:
             self.values, self.low, self.high = explanation.values[0], explanation.low[0], explanation.high[0]
         self.course.append((row, departures(explanation).tolist()))
         if len(self.course) > MOST_COURSE:
+            # Every second point: what is left still spans the whole episode, at half the resolution.
             del self.course[1::2]
 
     def drifting(self) -> int | None:
@@ -204,6 +205,7 @@ class Unusual:
         if known.sum() < LEAST_COURSE:
             return None
         rows, away = rows[known], away[known]
+        # Medians of the first and the last third: single rows of either end do not decide.
         third = len(away) // 3
         grows = abs(np.median(away[-third:])) > DRIFT_GROWTH * abs(np.median(away[:third]))
         steady = abs(float(np.corrcoef(rows, away)[0, 1])) > STEADY if np.ptp(away) > 0 else False
@@ -220,6 +222,7 @@ class Unusual:
 
         So do those of which too little is known to say how far they are off.
         """
+        # The last key is the first one that is sorted by.
         return np.lexsort((-self.blame, ~(self.off | (self.errors >= UNKNOWN))))
 
     def sensors(self, columns: Sequence[str]) -> tuple[Blame, ...]:
@@ -352,6 +355,8 @@ class Watcher:
                 self._pace.step(moment)
             for start in range(0, len(rows), CHUNK):
                 whole = rows[start : start + CHUNK]
+                # Before the detector and on all columns: what a frozen sensor usually does is learned for those that
+                # have just appeared, too.
                 self._sensors.check(whole, self._rate)
                 part = whole[:, : self._n_watched]
                 scores = self._advance(part, "always")
@@ -461,6 +466,8 @@ class Watcher:
             return [(X, times)]
         self._waiting.append((X, times))
         known = np.concatenate([moments for _, moments in self._waiting if moments is not None] or [np.empty(0)])
+        # The rate of false alarms is given per day and needs the seconds between rows: until ten steps are known, rows
+        # wait.
         steps = np.diff(known[~np.isnan(known)])
         steps = steps[steps > 0]
         if times is not None and len(steps) < FIRST_STEPS:
@@ -497,6 +504,7 @@ class Watcher:
 
     def _probe_places(self, X: Array) -> range:
         """Rows of a chunk that was counted which are probes: the same ones, whatever the batches are."""
+        # `_probe` has counted the chunk already.
         first = self.n_rows - len(X)
         return range(-first % self._probe_rows, len(X), self._probe_rows)
 
@@ -565,6 +573,7 @@ class Watcher:
     def _follow_alarms(self, X: Array, scores: Array, rows: list[Row]) -> None:
         """Begin an episode at the first alarm, or go on with the one that lasts."""
         begins = np.flatnonzero(scores < math.log(self._rate))
+        # The detector scores from its first rows on; what it knows by then says nothing about what is usual.
         begins = begins[begins + rows[0].number >= WARM_UP_ROWS]
         if self._unusual is None:
             if not len(begins) or not self._begin_unusual(X, scores, rows, int(begins[0])):
@@ -572,6 +581,7 @@ class Watcher:
             first = int(begins[0])
         else:
             first = 0
+        # With the rate of an open episode, which is easier to reach than that which begins one.
         alarmed = first + np.flatnonzero(scores[first:] < math.log(HYSTERESIS * self._rate))
         if len(alarmed):
             self._extend_unusual(X, scores, rows, alarmed)
@@ -583,6 +593,7 @@ class Watcher:
         explanation = self.detector.explain(X[i : i + 1])
         column = int(np.argmax(explanation.blame[0]))
         found = Blame(self.columns[column], 1.0, *(float(values[0, column]) for values in explanation_of(explanation)))
+        # Asked before an episode begins: what a person called normal leaves no trace, not even an untold episode.
         if any(known.holds(found) for known in self._normal):
             return False
         episode = Episode(0, "unusual", rows[i].number, rows[i].number, rows[i].time, rows[i].time)
@@ -676,6 +687,7 @@ class Watcher:
                 fault = self._fault_of(kind, j) or self._begin_fault(kind, j, marks, X, rows[found[0]])
                 last = rows[found[-1]]
                 fault.episode = self._change(fault.episode._replace(last_row=last.number, end=last.time))
+            # A copy of the list, because ending a fault takes it out.
             for fault in [fault for fault in self._faults if fault.kind == kind]:
                 fault.columns = [j for j in fault.columns if marked[-1, j]]
                 if not fault.columns:
@@ -695,6 +707,7 @@ class Watcher:
                 sensors = (*(b for b in fault.episode.sensors if b.sensor != blame.sensor), blame)
                 fault.episode = fault.episode._replace(sensors=sensors)
                 return fault
+        # A run is known to be too long only after a while: the episode begins where the run began.
         begin = row.time - (row.number - first) * (self.interval or 0.0)
         # The detector may have been first: a run of equal values is unusual before it is surely frozen.
         number = 0
@@ -826,6 +839,7 @@ class Watcher:
         if episode.sensors and verdict in ("normal", "fault"):
             said = Verdict(episode.number, episode.sensors[0].sensor, departure(episode.sensors[0]))
             kept = self._normal if verdict == "normal" else self._fault
+            # A second verdict on an episode takes the place of the first.
             kept[:] = [*(known for known in kept if known.number != said.number), said][-MOST_MARKS:]
         if verdict == "normal":
             self._accept(episode.number)

@@ -14,6 +14,7 @@ LEAST_CHANGES = 20.0  # before it is known how a column behaves
 @inner
 def run_surprise(length, counts):
     """-log probability of a run of `length` repeats, by a Markov chain of the counts of usual rows."""
+    # Krichevsky and Trofimov's half a count: a sensor that has never repeated a value may still do so.
     first = -np.log((counts[REPEATS] + 0.5) / (counts[AFTER_CHANGE] + 1.0))
     again = -np.log((counts[REPEATED_AGAIN] + 0.5) / (counts[AFTER_REPEAT] + 1.0))
     return first + (length - 1.0) * again
@@ -43,6 +44,7 @@ def step_run(runs, j, repeated, row, settings):
     runs.length[j] += 1
     if runs.length[j] == 1:
         runs.begin[j] = row
+    # Three times the longest usual run at least, whatever the chain says: runs may be longer than it expects.
     enough = runs.length[j] >= max(settings.least_rows, LONGEST_FACTOR * runs.longest[j])
     if (
         enough
@@ -66,6 +68,7 @@ def check_rows(X, state, row, settings, marks):
             missing = np.isnan(x)
             # A column that never had a value is not one that went away.
             marks.gone[t, j] = step_run(gaps, j, missing and not np.isnan(last[j]), row + t, settings)
+            # A gap neither ends nor lengthens a run of equal values: a frozen sensor may lose rows, too.
             if missing:
                 marks.frozen[t, j] = repeats.unusual[j]
             else:
