@@ -53,6 +53,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 def check_place(path: str | None, option: str, what: str) -> None:
     """Say before the work that its result could not be saved after it."""
+    # Hours of learning must not end in a message that there is no such folder.
     folder = Path(path or ".").resolve().parent
     if not folder.is_dir():
         raise click.ClickException(f"There is no folder {folder} to save the {what} in. Create it first.")
@@ -74,6 +75,7 @@ def names_in(options: tuple[str, ...]) -> list[str] | None:
 
 def is_state_file(path: str) -> bool:
     """Whether this is a state file, which `learn --state` and `serve` write, and no model file."""
+    # By the first bytes, not by the ending: people name state files as they like.
     with open(path, "rb") as file:
         return file.read(16) == b"SQLite format 3\0"
 
@@ -105,6 +107,7 @@ def load_model(path: str, name: str | None = None) -> Any:
     if not is_state_file(path):
         return _inside(load(path))
     with Store(path, create=False) as store:
+        # A file with one model needs no name; otherwise "model" is what `learn` calls it by default.
         names = [entry.name for entry in store.models()]
         return store.load(name or (names[0] if len(names) == 1 else "model"))
 
@@ -127,6 +130,7 @@ def rows_from(sources: tuple[str, ...], model: Any) -> Iterator[Iterator[Any]]:
 
     model._check_started()
     names = getattr(model, "feature_names_in_", None)
+    # Columns by name where the model knows names: those of a file may come in another order.
     with open_source(sources, columns=None if names is None else list(map(str, names)), stop_at_end=True) as source:
         if len(source.columns.names) != model.n_features_in_:
             raise InputError(

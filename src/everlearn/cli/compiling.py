@@ -35,6 +35,7 @@ KINDS: Kinds = (
 def compile_kernels(kinds: Kinds = KINDS) -> Iterator[str]:
     """Learn and ask with each kind of model, so that its loops are compiled and cached; yields the kinds one by one."""
     rng = np.random.default_rng(0)
+    # Three groups, so that the structure search has something to find.
     X = rng.normal(size=(_N_ROWS, 3)) + 6.0 * rng.integers(0, 3, size=(_N_ROWS, 1))
     gaps = np.where(rng.uniform(size=X.shape) < 0.2, np.nan, X)
     for kind, parameters in kinds:
@@ -44,10 +45,12 @@ def compile_kernels(kinds: Kinds = KINDS) -> Iterator[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of gaps in a model that takes none, and the like
             session = Session(model)
+            # One row and many, with and without gaps: each takes other loops.
             for part in (X[:1], X[1:], gaps, gaps[:1]):
                 session.learn(part, None if y is None else y[: len(part)])
             _ask(session.model, gaps[:300])
             _ask(session.model, X[:1])
+            # A model that was loaded begins without caches.
             _ask(loads(dumps(session.model)), X[:300])
             with contextlib.suppress(EverlearnError):
                 session.merge(loads(dumps(session.model)))

@@ -19,6 +19,7 @@ class _Deferred(types.ModuleType):
         # for other names of this kind, and needs nothing of this one.
         if name.startswith("__") and name != "__path__":
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        # Taken out first: the import system would otherwise find the stand-in and give it back.
         with _lock:
             if sys.modules.get(self.__name__) is self:
                 del sys.modules[self.__name__]

@@ -48,6 +48,7 @@ class Observer:
     def __init__(self, seed: int, n_rows: int) -> None:
         self._report = DemoReport()
         self._seed, self._n_rows = seed, n_rows
+        # The same seed gives the same stream: the truth is made beside it, and the source tells the model nothing.
         self._stream = demo_stream(n_rows, seed=seed, batch_rows=_BATCH_ROWS)
         self._held: DemoBatch = next(self._stream)
         self._first = 0
@@ -62,6 +63,7 @@ class Observer:
         self._report.add(self._truth(first, first + len(batch.X)), result)
 
     def _truth(self, start: int, stop: int) -> DemoBatch:
+        # Rows before `start` are dropped on the way: a few batches are held, not the stream.
         while self._first + len(self._held.X) < stop:
             kept = rows_of(self._held, max(0, start - self._first), len(self._held.X))
             self._first += len(self._held.X) - len(kept.X)

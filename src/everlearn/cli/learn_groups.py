@@ -77,6 +77,7 @@ def _finish(asked: LearnOptions, session: GroupSession, store: Store, console: C
 def save_groups(store: Store, folder: Path, tags: dict[str, str]) -> None:
     """Write the model of each group to a file in `folder`, one after the other."""
     folder.mkdir(exist_ok=True)
+    # A thousand entries at a time and one model at a time: there may be 100,000 groups.
     after, taken = "", set()
     while entries := store.models(after=after, limit=1000):
         for entry in entries:

@@ -30,6 +30,7 @@ def learn_partitions(asked: LearnOptions, console: Console) -> None:
             target=asked.target,
             progress=not console.quiet,
         )
+        # Saved before anything is shown: a terminal that went away must not cost the model.
         if asked.model_file is not None:
             save_model(asked, model)
     _show_report(report, console)

@@ -44,6 +44,7 @@ def learn_stream(asked: LearnOptions, console: Console) -> None:
         store = stack.enter_context(Store(asked.state)) if asked.state else MemoryStore()
         stop = threading.Event()
         model = everlearn.load(asked.start) if asked.start else new_model(asked.model, asked.settings, asked.seed)
+        # Before signals are caught: Ctrl-C ends a program at once that still waits for its broker or its first row.
         source = stack.enter_context(_open_source(asked, model, store, stop, console))
         stack.enter_context(stop_on_signals(stop))
         _check_target(model, source)
@@ -103,6 +104,7 @@ def _open_source(
     if asked.demo:
         return demonstration.source(_demo_rows(asked), asked.seed)
     entry = store.entry(asked.name)
+    # A run that goes on reads the columns that it has learned, not those that the first rows of today's file suggest.
     names = entry.columns if entry else getattr(model, "feature_names_in_", None)
     columns = names_in(asked.columns) or (None if names is None else list(map(str, names)))
     return retry(
@@ -118,6 +120,8 @@ def mqtt_session(state: str | None, name: str) -> str:
     """A name under which an MQTT broker knows this run again; none if its state is not kept."""
     if state is None:
         return ""
+    # A digest, as a client's name may have 23 characters at most; by the absolute path, so that the same run has the
+    # same session from any folder.
     run = f"{os.path.abspath(state)} {name}"
     return f"everlearn-{hashlib.sha256(run.encode()).hexdigest()[:12]}"
 
@@ -127,6 +131,7 @@ def stop_on_signals(stop: threading.Event) -> Iterator[None]:
     """Let the first Ctrl-C, or a request to end, finish the batch and commit; the second Ctrl-C ends the program."""
 
     def handle(number: int, frame: Any) -> None:
+        # Only a second Ctrl-C: SIGTERM, however often it comes, lets the commit end.
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()

@@ -48,6 +48,7 @@ def new_model(kind: str, settings: tuple[str, ...], seed: int) -> Any:
         parameters.setdefault("random_state", seed)
     model.set_params(**parameters)
     try:
+        # Now and not at the first row, which a live stream may send in an hour.
         model._validate_params()
     except ValueError as error:
         raise click.UsageError(f"--set: {error}") from error

@@ -43,6 +43,7 @@ class Display:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # A number of components that is ten seconds old is good enough while it runs, but not as the last word.
         if self._session.monitor.n_rows:
             self._show(fresh=True)
             done = self._session.monitor.n_rows

@@ -35,6 +35,7 @@ def sparkline(values: ArrayLike, width: int = 60) -> str:
     means = np.array([part.mean() if len(part) else np.nan for part in parts])
     if not np.isfinite(means).any():
         return ""
+    # The first rows of a stream lie far below all others, and would leave one level for the rest.
     low, high = np.nanpercentile(means, [2, 98])
     scaled = np.clip((means - low) / (high - low if high > low else 1.0), 0, 1)
     return "".join(" " if np.isnan(s) else _LEVELS[round(s * (len(_LEVELS) - 1))] for s in scaled)

@@ -44,6 +44,7 @@ def watch_stream(asked: WatchOptions, console: Console) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(errors_explained())
         _check_places(asked)
+        # Without a state file nothing is serialised.
         store: Any = MemoryStore()
         if asked.state or asked.by:
             # Without --state the watchers of idle devices need a place all the same.
@@ -91,6 +92,7 @@ def _check_places(asked: WatchOptions) -> None:
 def _open_source(asked: WatchOptions, store: Any, stop: threading.Event, console: Console) -> Source:
     columns = names_in(asked.columns)
     known = known_columns(store, asked.name) if asked.by is None else known_group_columns(store, asked.by)
+    # Patterns that were given again have to hold the known columns: a watcher cannot lose a sensor.
     if known and columns and not all(Choice(grow=columns).grows(name) for name in known.names):
         raise InputError(
             f"{asked.name!r} in {store.path} watches the columns {', '.join(known.names)[:300]}. Choose the same with "
@@ -167,6 +169,7 @@ def _moment(text: str, how: TimeFormat | None) -> float:
         if found is None:
             raise InputError(f"--healthy-until {text!r}: write a time as 2026-11-05T12:00.") from None
         return found.seconds(text)
+    # People write times as their log shows them: a time without a zone is one of the stream's own.
     if moment.tzinfo is None and how.zone:
         moment = datetime.datetime.fromisoformat(moment.isoformat() + how.zone)
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()

@@ -43,6 +43,7 @@ def command(
 
     with errors_explained():
         model = load_to_ask(model_file, name)
+        # Answers are only saved of a model that has learned.
         if not isinstance(model, SavedMixture):
             model._check_started()
         known = _values(given)

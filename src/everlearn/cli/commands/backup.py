@@ -34,6 +34,7 @@ def command(state: str, copy: str, quiet: bool) -> None:
     with errors_explained():
         from everlearn.streams.store.store import Store
 
+        # Not a copy of the file: its latest commits are in the write-ahead log beside it.
         with Store(state, create=False) as store:
             store.backup(copy)
         with Store(copy, create=False) as copied:  # reads it whole, and says if it is damaged

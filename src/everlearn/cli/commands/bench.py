@@ -46,6 +46,7 @@ def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[
         for place in places:
             form_of(place)
             check_place(place, "--out", "report")
+        # The commit is asked before the run: the checkout may change meanwhile.
         todo, made = tasks(names_in(only) or ()), made_with()
         report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked(), made)
         for place in places:

@@ -71,6 +71,8 @@ def command(compile_all: bool) -> None:
         return
     findings = [_versions(), _blas(), _threads(), _room(), _gpu(), _extras(), _brokers(), _browser(), _compiler()]
     try:
+        # Last: everything else is shown even where learning fails, and the cache is only known once something was
+        # compiled.
         findings += [_learning(), _cache()]
     except Exception as error:
         _show(console, findings)
@@ -108,6 +110,8 @@ def _versions() -> Finding:
     """Python, and the packages that everlearn requires, beside the oldest versions that will do."""
     found, old = [f"Python {platform.python_version()}"], []
     for requirement in importlib.metadata.requires("everlearn") or []:
+        # From the metadata of the package, so that there is no second list; requirements of extras have a marker, and
+        # do not match.
         match = re.match(r"([\w.-]+)\s*>=\s*([\d.]+)\s*$", requirement)
         if match:
             name, least = match.groups()
@@ -173,6 +177,7 @@ def _brokers() -> Finding:
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
+        # This machine only: a broker that is not here refuses at once.
         probe.settimeout(0.2)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

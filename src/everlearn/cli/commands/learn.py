@@ -75,6 +75,7 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     places = {"scores": scores, "imputations": imputations, "changes": changes, "novelties": novelties}
     asked = LearnOptions(outputs={kind: where for kind, where in places.items() if where}, **options)
     asked.check()
+    # Where records go to standard output, messages must not stand between them.
     console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
     # All that learns is slow to import: wrong usage and --help are answered without it.
     if asked.by is not None:

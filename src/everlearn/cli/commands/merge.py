@@ -64,6 +64,7 @@ def command(
         import everlearn
         from everlearn.base.merge import Merger, merge
 
+        # A generator: with the method "auto" a group of models is in memory at a time, not all of a fleet.
         models = _named_models(paths, Path(output).resolve().parent)
         with warnings.catch_warnings(record=True) as words:
             warnings.simplefilter("always", UserWarning)
@@ -121,6 +122,7 @@ def _paths_without(given: Sequence[str], without: Sequence[str], files: str | No
         path = folder / (os.path.basename(parent["name"]) if files else parent["name"])
         if not path.is_file():
             raise click.ClickException(f"The file {path} was merged, and is not there. Say where with --files.")
+        # A file that has gone on learning under its old name would bring in rows that were never merged.
         if not read_metadata(path)["digest"].startswith(parent["digest"][:DIGEST_DIGITS]):
             raise click.ClickException(f"The file {path} is not the one that was merged: its digest is another.")
         paths.append(str(path))

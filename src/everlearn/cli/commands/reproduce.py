@@ -108,6 +108,7 @@ def command(
             if resume:
                 reproduction.resume(place)
             kept = Path(place).with_suffix(".parts")
+            # Parts are found by commit and arguments; those of a run that nobody resumes would only lie about.
             if not resume:
                 _forget(kept)
             _run(reproduction, items, workers.Settings(quick, seed, data, fetch, parts=str(kept)), place, console)
@@ -165,6 +166,7 @@ def _run(
 
         def keep(item: Item, section: dict[str, Any]) -> None:
             reproduction.add(item, section)
+            # The whole file after every item: an interrupt of a run of hours leaves all that is done.
             reproduction.write(place)
             verdict = section["verdict"]
             why = f": {escape(section['why'])}" if verdict == SKIPPED else ""

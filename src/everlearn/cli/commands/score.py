@@ -59,6 +59,7 @@ def _score(model: Any, sources: tuple[str, ...], output: str, alarm: float | Non
             if len(batch.X):
                 answers = answers_to(model, batch.X)
                 writer.write(list(zip(range(row, row + len(batch.X)), *map(_plain, answers), strict=True)))
+                # After each batch: who reads from a pipe sees scores as they come.
                 writer.flush()
                 row += len(batch.X)
                 n_alarms += int((answers[1] < alarm).sum()) if alarm is not None else 0

@@ -118,6 +118,8 @@ def command(state: str, quiet: bool, **options: Any) -> None:
 
         for name in ("token", "read_token"):
             path = options.pop(f"{name}_file")
+            # Hidden options take tokens from the environment: on a command line every user of the machine could read
+            # them.
             options[name] = _token_in(path) if path is not None else options[name] or None
         tokens_file = options.pop("tokens_file")
         tokens = () if tokens_file is None else read_tokens(tokens_file)

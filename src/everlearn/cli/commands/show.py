@@ -48,6 +48,7 @@ def command(file: str, name: str | None, as_json: bool, privacy: bool, min_rows:
     the files that were merged into it, and whether rows are inside. Of a state file it is the list of models, or with
     --name one of them.
     """
+    # The header alone: no model is built.
     if as_json:
         with errors_explained():
             click.echo(json.dumps(_described(file, name), ensure_ascii=False, indent=1))
