@@ -304,8 +304,8 @@ class DQN:
     def _learn(self) -> None:
         rows = self.generator.integers(min(self.seen, self.capacity), size=self.batch)
         batch = Replay(*(column[rows] for column in self.replay))
-        # Double targets: one network chooses the action, the other values it, since a maximum of noisy values is biased
-        # upwards.
+        # Double targets: one network chooses the action, the other values it, since a
+        # maximum of noisy values is biased upwards.
         best = forward(self.network, batch.after)[-1].argmax(axis=1)
         value = forward(self.target, batch.after)[-1][np.arange(self.batch), best]
         goal = batch.rewards + np.float32(self.gamma) * (1.0 - batch.ended) * value

@@ -257,8 +257,8 @@ class MixtureQAgent(StreamEstimator):
         )
 
     def _unit(self) -> float:
-        # Discounted returns reach at most reward/(1 - gamma): in this unit values are of the order of one, as states
-        # are.
+        # Discounted returns reach at most reward/(1 - gamma): in this unit
+        # values are of the order of one, as states are.
         return float(self.reward_scale) / (1.0 - float(self.gamma))
 
     def _faded(self) -> float:

@@ -135,7 +135,7 @@ def episodes_to_solve(returns: ArrayLike, threshold: float, *, window: int = 100
     if len(values) < window:
         return None
     sums = np.cumsum(np.concatenate([[0.0], values]))
-    # The start of the window, as the paper must have counted (docs/errata.md, Table 5); the slack is the rounding of
-    # the sums.
+    # The start of the window, as the paper must have counted (docs/errata.md, Table
+    # 5); the slack is the rounding of the sums.
     solved = np.flatnonzero((sums[window:] - sums[:-window]) / window >= threshold - 1e-9)
     return int(solved[0]) if len(solved) else None

@@ -182,8 +182,8 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     """Do what is due after a row."""
     clock, released = state.clock, []
     if state.guard.pressure[0] >= settings.patience:
-        # In this order: the rows are learned, the model is refreshed with them, and only then scored by the model that
-        # knows them.
+        # In this order: the rows are learned, the model is refreshed with them, and only
+        # then scored by the model that knows them.
         release, held = keep.release(state, settings, mixture)
         released.append(release)
         state = refreshed(state, settings, mixture)
@@ -207,7 +207,7 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
         pending.size[0] = 0
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
-    # When 5 % more rows are learned: what the sample says changes with the logarithm of their number.
+    # When 5 % more rows are learned, and after 500 at the latest.
     clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
     if clock.learned[0] < settings.grace:
         clock.next_sample[0] = min(clock.next_sample[0], settings.grace)
@@ -223,8 +223,8 @@ def with_units(state: State, settings: Settings) -> State:
     if not due and not has_late_column(state):
         return state
     units = Units(*(a.copy() for a in state.sample.units))
-    # Regression and moments of other units mean nothing in these: they begin again, from the rows that the ring still
-    # has.
+    # Regression and moments of other units mean nothing in these: they begin
+    # again, from the rows that the ring still has.
     state = state._replace(past=init_past(units))
     clock.predicted[0], clock.next_inverse[0] = 0, 0
     if due:

@@ -49,7 +49,7 @@ def _far_out(atypicality: Array) -> NDArray[np.bool_]:
     seen = atypicality[~np.isnan(atypicality)]
     if not len(seen):
         return np.zeros(len(atypicality), np.bool_)
-    # An exponential tail halves in scale ln 2: from the top tenth to the top twentieth.
+    # An exponential tail halves with every ln 2 of its scale: from the top tenth to the top twentieth.
     level, beyond = np.quantile(seen, [0.9, 0.95])
     scale = max((beyond - level) / np.log(2.0), 1.0)
     return np.nan_to_num(atypicality, nan=0.0) > level + FAR_SCALES * scale

@@ -140,8 +140,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     def _open_classes(self, labels: NDArray[Any]) -> None:
         for label in np.unique(labels):
-            # Sorted, because probabilities are in the order of classes_; each new class moves the places of those after
-            # it.
+            # Sorted, because probabilities are in the order of classes_; each new
+            # class moves the places of those after it.
             at = int(np.searchsorted(self.classes_, label)) if len(self.classes_) else 0
             if at == len(self.classes_) or self.classes_[at] != label:
                 self.classes_ = inserted(self.classes_, at, label)

@@ -418,8 +418,8 @@ class StreamEstimator(BaseEstimator):
 
     def _check_X(self, X: ArrayLike, *, first: bool = False) -> Array:
         """Rows as a C-contiguous float64 array; a plain array of a fitted model takes the short way."""
-        # What scikit-learn would have to convert or compare goes the long way; an array of the right shape is only
-        # scanned.
+        # What scikit-learn would have to convert or compare goes the long way; an
+        # array of the right shape is only scanned.
         if (
             first
             or type(X) is not np.ndarray

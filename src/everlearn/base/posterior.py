@@ -243,8 +243,8 @@ class StreamingPosterior:
         if method == "mean":
             merged._eta = self._moments(models, shares)
         else:
-            # Shares that sum to one give sum a_i eta_i, the log-linear pool; shares of one give streaming Bayes, in
-            # which the prior is counted once.
+            # Shares that sum to one give sum a_i eta_i, the log-linear pool; shares of one give streaming
+            # Bayes, in which the prior is counted once.
             parts = [share * (model._eta - self._eta0) for share, model in zip(shares, models, strict=True)]
             merged._eta = self._eta0 + np.sum(parts, axis=0)
         if self._reference is not None and not _is_definite(_unpack(merged._eta, len(self._reference))[1]):
@@ -355,7 +355,6 @@ def _scaled_eigenvalues(precision: Array) -> Array:
 
 
 def _is_definite(precision: Array) -> bool:
-    # The diagonal first: a negative entry would be scaled to minus one by its absolute value and not stand out.
     return bool(np.all(np.diagonal(precision) > 0.0) and _scaled_eigenvalues(precision).min() > 0.0)
 
 

@@ -196,8 +196,8 @@ def _split(X: ArrayLike, y: ArrayLike | None, test: Test, rng: np.random.Generat
         return whole, _part(*test)
     if not 0.0 < test < 1.0:
         raise InputError(f"test must be a share between 0 and 1, or a tuple (X_test, y_test); got {test!r}.")
-    # Systematic sampling of the rows sorted by class, shuffled within: each class gives its share of test rows, up to
-    # one.
+    # Systematic sampling of the rows sorted by class, shuffled within: each class
+    # gives its share of test rows, up to one.
     order = rng.permutation(len(whole.X))
     if whole.y is not None:
         order = order[np.argsort(whole.y[order], kind="stable")]

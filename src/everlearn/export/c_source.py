@@ -112,11 +112,7 @@ def _broad(look: Look) -> dict[str, Any]:
         factor = np.diag(1.0 / np.sqrt(np.diag(covariance)))
         log_det = float(np.log(np.diag(covariance)).sum())
     D = len(covariance)
-    # ln
-    # 4 C
-    # = ln
-    # C
-    # + D ln 4.
+    # ln|4 C| = ln|C| + D ln 4.
     height = world.background.height - 0.5 * D * np.log(BACKGROUND_SPREAD)
     height = height if log_det is None else -0.5 * (D * LOG_2PI + log_det)
     rows = max(float(world.background.rows), 1e-300)  # C has no logarithm of nothing

@@ -89,8 +89,8 @@ def _score_one_by_one(state: State, X: Array, missing: bool, log_scale: Array, o
 def _score_complete(state: State, X: Array, log_scale: Array, posteriors: bool, backend: Backend) -> Scores:
     K, D = state.n_components, X.shape[1]
     d2 = squared_distances(state, X, backend)
-    # Priors are counts over their sum (eq. 12). The sum is common to all components: it leaves the posteriors alone and
-    # comes off the density once.
+    # Priors are counts over their sum (eq. 12). The sum is common to all components: it leaves the
+    # posteriors alone and comes off the density once.
     joint = np.log(state.counts[:K]) - 0.5 * (state.log_dets[:K] + D * LOG_2PI + d2)
     density = log_sum_exp(joint)
     posterior = np.exp(joint - density[:, None]) if posteriors else np.empty((0, K))

@@ -75,8 +75,8 @@ def learn_block(
         lower, near = _near_pairs(state, rows, screen)
         rows, sent = rows.part(0, len(near)), sent[: len(near)]
     assigned = _assign(near, lower, room)
-    # Lambda_aa, in units of a new component's precision. In the block Lambda = (Lambda_0 - Z'Z)/a, so that no Lambda_aa
-    # exceeds this one over a.
+    # Lambda_aa, in units of a new component's precision. In the block Lambda = (Lambda_0 - Z'Z)/a, so
+    # that no Lambda_aa exceeds this one over a.
     thinness = (matrices.diagonals(K) * settings.initial_variance).max(axis=1, initial=0.0)
     block = Block(rows.X, sent, state, backend, matrices, assigned, _components(state, thinness, room))
     stacks = _each(block, lambda which: _project(block, which), _stacks(block, screened=screen is not None))
@@ -209,8 +209,8 @@ def _commit(block: Block, stack: Stack, slots: slice) -> None:
         learned, gains = np.take_along_axis(learned, rows, axis=1), np.take_along_axis(gains, rows, axis=1)
         E, Y = E[each_one, rows], Y[each_one, rows]
     kernels.mask_rows(R, learned)
-    # mu_b = mu_0 + sum_t w_t (a_b/a_t) (x_t - mu_0): the weight of a row fades with every row after it. The gains hold
-    # w_t/a_t, the share is a_b.
+    # mu_b = mu_0 + sum_t w_t (a_b/a_t) (x_t - mu_0): the weight of a row fades with every row after it.
+    # The gains hold w_t/a_t, the share is a_b.
     means[slots] += backend.combine(share[:, None] * gains, E)
     # Lambda_b = (Lambda_0 - Z'Z)/a_b with R'Z = Y.
     backend.rank_update(block.matrices, slots, backend.solve(R, Y, learned), share)

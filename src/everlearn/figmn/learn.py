@@ -206,8 +206,8 @@ def learn_blocks(
         part, sent = rows.part(row, end), on_backend.part(row - start, end - start)
         state, progress = learn_block(state, backend, matrices, part, sent, settings, known)
         row += progress.rows
-        # A block that was cut short has paid for products of rows that it did not learn: the next is no longer than
-        # what was learned.
+        # A block that was cut short has paid for products of rows that it did not learn: the
+        # next is no longer than what was learned.
         length = min(2 * length, longest) if row == end else max(progress.rows, FIRST_ROWS)
         if progress.rows == 0:
             status = REFUSED
@@ -243,9 +243,9 @@ def learn_in_covariance_form(state: State, x: Array, weight: float, settings: Se
     posterior = np.exp(joint - joint.max())
     posterior *= weight / posterior.sum()
     covariances = mixture.covariances.copy()
-    # M-step, eq. 6 to 9 with the corrected eq. 11. The printed coefficient is negative for w > 0.382; at zero the
-    # covariance only shrinks by 1 - w and stays definite. A filled gap has no spread of its own: its conditional
-    # covariance is added, as in EM.
+    # M-step, eq. 6 to 9 with the corrected eq. 11. The printed coefficient is negative for w > 0.382; at zero
+    # the covariance only shrinks by 1 - w and stays definite. A filled gap has no spread of its own: its
+    # conditional covariance is added, as in EM.
     for j in np.flatnonzero(posterior > 0):
         w = float(kernels.gain(state.counts[j], posterior[j], settings.forgetting))
         c = max(float(kernels.spread_coefficient(w, settings.paper)), 0.0)
@@ -264,8 +264,7 @@ def _deviation(x: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
     missing = np.isnan(x)
     if missing.any():
         given, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
-        # E[x_m - mu_m
-        # x_o] = Sigma_mo Sigma_oo^-1 e_o.
+        # E[x_m - mu_m | x_o] = Sigma_mo Sigma_oo^-1 e_o.
         rule = regression(covariance, given, gaps)
         e[gaps] = rule.gain @ e[given]
         extra[np.ix_(gaps, gaps)] = rule.covariance

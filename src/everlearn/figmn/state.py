@@ -85,8 +85,8 @@ def novelty_thresholds(beta: float, n_features: int) -> Array:
     degrees = np.arange(n_features + 1, dtype=np.float64)
     if beta == 0.0:
         return np.full(n_features + 1, np.inf)
-    # Zero degrees of freedom have no quantile; the first entry is never compared, since rows without an observed column
-    # are passed over.
+    # Zero degrees of freedom have no quantile; the first entry is never compared, since rows
+    # without an observed column are passed over.
     thresholds: Array = chdtri(np.maximum(degrees, 1.0), beta)
     return thresholds
 

@@ -283,8 +283,8 @@ def _root_step(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         length = np.maximum(np.abs(error / density), smallest)
         newton = y - np.copysign(length, error)
-    # Steps that do not halve the one before are replaced by bisection: never slower than bisection, quadratic near the
-    # root.
+    # Steps that do not halve the one before are replaced by bisection: never slower
+    # than bisection, quadratic near the root.
     good = (newton > low) & (newton < high) & (length <= 0.5 * np.abs(step))
     new = np.where(good, newton, 0.5 * (low + high))
     return low, high, new, new - y

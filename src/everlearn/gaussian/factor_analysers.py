@@ -59,8 +59,7 @@ def posterior(mixture: FactorMixture, given: Indices, values: Array) -> Posterio
         # The diagonal of L^-1 holds 1/L_kk, hence the minus.
         log_det = np.log(psi).sum() - 2.0 * np.log(np.diagonal(inverse)).sum()
         out.log_joint[:, k] = log_weights[k] - 0.5 * (d2 + log_det + len(given) * LOG_2PI)
-        # E[z
-        # x] = M^-1 W_o psi_o^-1 e, with M^-1 = L'^-1 L^-1.
+        # E[z | x] = M^-1 W_o psi_o^-1 e, with M^-1 = L'^-1 L^-1.
         out.latent[:, k] = (inverse.T @ v).T
         out.inverse[k] = inverse
     return out

@@ -169,9 +169,7 @@ def kl(f: Gaussian, g: Gaussian) -> Array:
     L_f, _ = safe_cholesky(f.covariance)
     log_det_f = 2.0 * np.log(np.diagonal(L_f, axis1=-2, axis2=-1)).sum(axis=-1)
     whitening = whiten(g.covariance)
-    # tr(Sigma_g^-1 Sigma_f) =
-    # L_f' U
-    # ^2: a sum of squares, which cannot cancel.
+    # tr(Sigma_g^-1 Sigma_f) = |L_f' U|^2: a sum of squares, which cannot cancel.
     trace = np.square(np.swapaxes(L_f, -1, -2) @ whitening.matrix).sum(axis=(-2, -1))
     d2 = whitened_norm(f.mean - g.mean, whitening)
     # Where f equals g, rounding may leave a number just below zero.

@@ -84,8 +84,8 @@ def mean_imm_low_rank(weights: Array, models: Sequence[LowRank]) -> LowRank:
     """`mean_imm`; the factors stand side by side, with the deviations of the means."""
     a = np.sqrt(_shares(weights))
     mean = sum((s * s * m.mean for s, m in zip(a, models, strict=True)), np.zeros_like(models[0].mean))
-    # Roots of the weights on the factors: V V' then has the weights themselves. One more column for each mean holds the
-    # spread between the models.
+    # Roots of the weights on the factors: V V' then has the weights themselves. One more column for each
+    # mean holds the spread between the models.
     parts = [s * np.column_stack([m.factor, m.mean - mean]) for s, m in zip(a, models, strict=True)]
     noise = sum((s * s * m.noise for s, m in zip(a, models, strict=True)), np.zeros_like(mean))
     return LowRank(mean, np.hstack(parts), noise)

@@ -183,8 +183,8 @@ class Host:
         if D < LARGE:
             kernels.downdate_stack(precisions, Z, scale)
         else:
-            # One triangle is half the work; the other is mirrored once, when the matrices are released, not after every
-            # block.
+            # One triangle is half the work; the other is mirrored once, when the
+            # matrices are released, not after every block.
             divided(lambda start, stop: blas.downdate_rows(precisions, Z, scale, start, stop), D, TRIANGLE)
             matrices.half[which] = True
 

@@ -159,8 +159,8 @@ class TorchDevice:
             return self.tensor(array)
         with self.torch.cuda.stream(self.stream):
             rows = self.tensor(array)
-        # The memory belongs to the copying stream: without the record it could be given away while the other stream
-        # reads it.
+        # The memory belongs to the copying stream: without the record it could be
+        # given away while the other stream reads it.
         rows.record_stream(stream)
         # Nobody may see the rows before they have arrived; only this thread waits.
         self.stream.synchronize()

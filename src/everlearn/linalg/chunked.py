@@ -25,8 +25,8 @@ def sweep(work: Callable[[slice], Answer], X: Array) -> list[Answer]:
     """Do `work` on consecutive rows, part by part, and give its answers in their order."""
     if X.size <= PART:
         return [work(slice(0, len(X)))]
-    # Cuts depend on the size of X alone, never on the number of threads: sums are added in the same order on any
-    # machine.
+    # Cuts depend on the size of X alone, never on the number of threads: sums
+    # are added in the same order on any machine.
     n, step = len(X), max(1, PART * len(X) // X.size)
     return threads.each(work, [slice(start, min(start + step, n)) for start in range(0, n, step)])
 

@@ -70,8 +70,8 @@ def available() -> int:
 def one_blas_thread() -> Iterator[None]:
     """A section in which BLAS has one thread; sections may overlap, in this thread or others."""
     with _limit.lock:
-        # The number of threads belongs to the process: the first section in takes it down, the last one out restores
-        # it.
+        # The number of threads belongs to the process: the first section in
+        # takes it down, the last one out restores it.
         if _limit.sections == 0:
             _limit.before = [library.get() for library in _libraries()]
             _set([1] * len(_limit.before))
@@ -142,8 +142,8 @@ def _in_threads(function: Callable[[Item], Result], items: Sequence[Item], n: in
         try:
             work()
         finally:
-            # After an exception nobody begins another item. Threads that have begun are waited for: they work on the
-            # caller's arrays.
+            # After an exception nobody begins another item. Threads that have begun are
+            # waited for: they work on the caller's arrays.
             waiting.clear()
             begun = [helper for helper in helpers if not helper.cancel()]
             wait(begun)

@@ -211,9 +211,7 @@ class Look:
         for k in range(K):
             W, psi = self.internal.loadings[k][:, observed], self.internal.noise[k, observed]
             log_det[k] = np.log(psi).sum() + np.linalg.slogdet(np.eye(Q) + (W / psi) @ W.T)[1]
-        # ln p = -(d^2 + ln
-        # Sigma_oo
-        # + d ln 2 pi)/2, solved for d^2.
+        # ln p = -(d^2 + ln|Sigma_oo| + d ln 2 pi)/2, solved for d^2.
         return -2.0 * log_density - log_det - len(observed) * LOG_2PI
 
     def log_density(self, X: Array) -> Array:
@@ -244,8 +242,8 @@ class Look:
         observed = np.count_nonzero(~np.isnan(Z), axis=1)
         d2 = np.maximum(distance.min(axis=1), 0.0)
         rows, mean, variance = self.calibration
-        # A squared distance grows with the number of cells: scaled to a complete row, whose law is the one that was
-        # sampled.
+        # A squared distance grows with the number of cells: scaled to a complete
+        # row, whose law is the one that was sampled.
         root = np.cbrt(d2 * D / np.maximum(observed, 1))
         if len(self.roots):
             out = tail_of_sample(root, self.roots)

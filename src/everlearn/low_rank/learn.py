@@ -236,8 +236,8 @@ def _settle(state: State, settings: Settings, progress: Progress) -> tuple[State
     folded = _fold_due(model, readout, state.prior_noise, settings)
     H = len(model.room.weights)
     if H and model.room.size[0] == H:
-        # Rows that leave the room may fill a waiting list and be folded at once; components that grew have to score
-        # again.
+        # Rows that leave the room may fill a waiting list and be folded at once;
+        # components that grew have to score again.
         sizes = model.components.n.copy()
         model, opened = room.empty_some(model, readout, rule, settings)
         if opened:

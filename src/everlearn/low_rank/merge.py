@@ -159,18 +159,15 @@ def _cheapest_pair(c: Components, prior_noise: float, of: int | None = None) -> 
     """The pair with the least cost of merging, or that with one component; by the means alone, then exactly."""
     readout = readout_of(c, prior_noise)
     # Squared distances of all means from one product; about their mean, since
-    # a
-    # ^2 +
-    # b
-    # ^2 - 2 a'b cancels far from zero.
+    # |a|^2 + |b|^2 - 2 a'b cancels far from zero.
     E = c.mean - c.mean.mean(axis=0)
     G = E @ E.T
     d2 = np.maximum(np.diagonal(G)[:, None] + np.diagonal(G) - 2.0 * G, 0.0)
     i, j = np.triu_indices(len(c.n), 1)
     total = c.mass[i] + c.mass[j]
     spread = d2[i, j] / np.minimum(readout.noise[i], readout.noise[j])
-    # Runnalls' cost of the means alone, as if both components had the same isotropic noise: cheap, and only an
-    # ordering.
+    # Runnalls' cost of the means alone, as if both components had the same
+    # isotropic noise: cheap, and only an ordering.
     screen = 0.5 * total * np.log1p(c.mass[i] * c.mass[j] / np.maximum(total, 1e-300) ** 2 * spread)
     if of is not None:
         screen = np.where((i == of) | (j == of), screen, np.inf)

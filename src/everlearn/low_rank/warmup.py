@@ -31,8 +31,8 @@ def fill_first_rows(Z: Array, weights: Array, rank: int) -> Array:
     extra = np.zeros(D)
     for _ in range(ROUNDS):
         before = filled.copy()
-        # M-step: principal directions of the filled rows, from their Gram matrix, since there are fewer rows than
-        # columns.
+        # M-step: principal directions of the filled rows, from their Gram matrix,
+        # since there are fewer rows than columns.
         mean = share @ filled
         E = np.sqrt(share)[:, None] * (filled - mean)
         total = (E * E).sum(axis=0) + extra

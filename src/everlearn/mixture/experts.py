@@ -111,8 +111,8 @@ def shared_of(moments: Sequence[ClassMoments]) -> Shared:
     diagonal = means.shape[1:] == wholes[0].covariance.shape
     share = counts / counts.sum()
     within = np.tensordot(share, np.array([covariance for _, covariance in wholes]), axes=1)
-    # Within components: what is left when the structure of a class is known. `within` has the spread of its components,
-    # too.
+    # Within components: what is left when the structure of a class is known.
+    # `within` has the spread of its components, too.
     local = sum(np.tensordot(each.counts, each.covariances, axes=1) for each in moments) / counts.sum()
     spread = share @ (means - share @ means) ** 2
     variance = spread + (within if diagonal else np.diagonal(within))
@@ -265,8 +265,8 @@ def _left_out(expert: GaussianExpert, mine: Codes, X: Array, r: Array, d2: Array
         q = (E2 / lower).sum(axis=2)
         change = np.where(np.isnan(X)[:, None, :], 0.0, np.log(lower / M)).sum(axis=2)
     else:
-        # Determinant lemma and Sherman-Morrison for M - r n/(n-r) e e': both need the distance with the row inside
-        # only.
+        # Determinant lemma and Sherman-Morrison for M - r n/(n-r) e e': both
+        # need the distance with the row inside only.
         lower = np.maximum(1.0 - r * stretch * d2 / (n + k), 1e-9)
         q, change = d2 / (n + k) / lower, np.log(lower)
     observed = np.count_nonzero(~np.isnan(X), axis=1)[:, None]
@@ -344,8 +344,8 @@ def stacked(truth: Array, importance: Array) -> Array:
     """
     w = np.full(truth.shape[1], 1.0 / truth.shape[1])
     for _ in range(STACKING_STEPS):
-        # E-step: the share of each opinion in the probability of a row's true class. M-step: the mean share, with one
-        # row of equal shares.
+        # E-step: the share of each opinion in the probability of a row's true class. M-step: the
+        # mean share, with one row of equal shares.
         share = truth * w
         share *= (importance / np.maximum(share.sum(axis=1), 1e-300))[:, None]
         w = (share.sum(axis=0) + 1.0 / len(w)) / (importance.sum() + 1.0)

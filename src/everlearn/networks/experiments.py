@@ -70,8 +70,8 @@ def run_imm(
         seed = random_state + 1000 * i
         train(learning, task.X, task.y, previous=previous, drop=drop, random_state=seed, **training)
         states.append(state_of(learning))
-        # At the weights of this task and on its rows, with labels drawn from the network: the curvature that mode-IMM
-        # needs.
+        # At the weights of this task and on its rows, with labels drawn from the
+        # network: the curvature that mode-IMM needs.
         fishers.append(diagonal_fisher(learning, task.X[:fisher_rows], random_state=seed))
         # Weights of the tasks so far; the rules scale them to sum to one.
         shares = None if alphas is None else alphas[: i + 1]

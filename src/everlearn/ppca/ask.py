@@ -64,8 +64,8 @@ def precision(model: FactoredPPCA) -> Array:
 
 def axes(model: PPCA | FactoredPPCA) -> Axes:
     """Eigenvectors of C with the q largest eigenvalues; the largest entry of each is positive."""
-    # Learning fixes W only up to a rotation of the latent axes. C has the left singular vectors of W for eigenvectors,
-    # and a sign rule makes them unique.
+    # Learning fixes W only up to a rotation of the latent axes. C has the left singular vectors of W for
+    # eigenvectors, and a sign rule makes them unique.
     U, singular, _ = np.linalg.svd(model.W, full_matrices=False)
     components = U.T
     peak = components[np.arange(len(components)), np.abs(components).argmax(axis=1)]

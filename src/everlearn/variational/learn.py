@@ -56,12 +56,10 @@ def background_table(n: int, m: int) -> tuple[Array, float, float, Array]:
     """
     z = np.linspace(math.log(1e-10), math.log(1e9), NODES)
     r = np.exp(z)
-    # The chi-square density of r times dr = r dz: (r/2)^(m/2) e^(-r/2)/Gamma(m/2) dz, in logs because both tails
-    # underflow.
+    # The chi-square density of r times dr = r dz: (r/2)^(m/2) e^(-r/2)/Gamma(m/2)
+    # dz, in logs because both tails underflow.
     log_weight = 0.5 * m * (z - math.log(2.0)) - 0.5 * r - gammaln(0.5 * m) + math.log(z[1] - z[0])
-    # Given
-    # y
-    # ^2 = r and loadings N(0, 1/(tau K0)), a column has the variance (1 + r/K0)/tau.
+    # Given |y|^2 = r and loadings N(0, 1/(tau K0)), a column has the variance (1 + r/K0)/tau.
     v = 1.0 + r / K0
     nodes = np.stack([log_weight, np.log(v), 1.0 / v])
     ln_s = np.linspace(math.log(SMALLEST), math.log(LARGEST), KNOTS)

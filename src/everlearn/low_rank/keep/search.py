@@ -37,8 +37,8 @@ def component_of_rows(rows: Array, weights: Array, settings: Settings) -> Compon
     c, waiting = no_components(1, D, settings.rank), nothing_waiting(1, D, settings._replace(quota=FOLD_ROWS))
     at = 0
     while at < len(rows):
-        # A fold of a quarter of what is there, as in learning: rows are held out against directions that fit them
-        # already.
+        # A fold of a quarter of what is there, as in learning: rows are held out
+        # against directions that fit them already.
         size = min(max(8, at // 4), FOLD_ROWS, len(rows) - at)
         waiting.rows[0, :size] = rows[at : at + size]
         waiting.weights[0, :size] = weights[at : at + size]

@@ -177,7 +177,7 @@ def merge_value(problem: Problem, fit: Fit, pair: tuple[int, int]) -> float:
 def _candidates(rows: Rows, fit: Fit, world: World) -> NDArray[np.intp]:
     """Pairs that share rows, or are among the two nearest neighbours."""
     counts, means, _ = fit.moments
-    # Only pairs that may gain are looked at in full: a merge of far components always loses.
+    # Only pairs that may gain are looked at in full: far components without common rows do not.
     overlap = fit.R.T @ (fit.R * rows.weights[:, None])
     spread = np.diag(world.covariance) + fit.shape.ridge
     distance = ((means[:, None] - means[None]) ** 2 / spread).sum(axis=2)
