@@ -87,6 +87,7 @@ def run(name: str, task: str, seed: int, *, max_episodes: int = 1000, **settings
     agent = learner(name, task, seed, **settings)
     begun = time.process_time()
     returns, start = episodes_of(task, agent, seed=seed, max_episodes=max_episodes)
+    # Processor time: other work on the machine does not count.
     seconds = time.process_time() - begun
     components = agent.n_components_ if isinstance(agent, MixtureQAgent) else 0
     return Outcome(start, len(returns), float(abs(returns).sum()), seconds, components)

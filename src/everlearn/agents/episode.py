@@ -43,6 +43,7 @@ def decided(episode: Episode, x: Array, action: int, repeat: int) -> Episode:
 
 def stepped(episode: Episode, reward: float, gamma: float) -> Episode:
     """The episode after one more step of the decision that is being carried out."""
+    # Rewards within one decision are discounted step by step, and the next decision by all of its steps.
     return episode._replace(
         left=episode.left - 1,
         reward=episode.reward + episode.discount * reward,

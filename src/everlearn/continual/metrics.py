@@ -79,6 +79,7 @@ def forward_transfer(R: ArrayLike, b: ArrayLike, *, variant: str = "gain") -> fl
     """
     scores = _square(R)
     untrained = np.broadcast_to(np.asarray(b, dtype=np.float64), len(scores))
+    # R[j-1, j]: the score on a task just before it is learned, above the diagonal by one.
     gain = np.diagonal(scores, offset=1) - untrained[1:]
     return _mean(_chosen({"gain": gain, "score": scores[np.triu_indices(len(scores), 1)]}, variant))
 
@@ -149,6 +150,7 @@ def running_mean(scores: ArrayLike, *, window: int | None = None, fading: float 
     if values.ndim != 1 or (window is not None and fading is not None):
         raise InputError("scores must have one dimension, and only one of window and fading can be given.")
     known = np.isfinite(values)
+    # Rows without a score count neither in the sum nor in the number.
     sums = np.stack([np.where(known, values, 0.0), known.astype(float)])
     total, count = _faded(sums, fading) if fading is not None else _summed(sums, window)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -170,6 +172,7 @@ def _faded(values: Array, fading: float) -> Array:
     if not 0.0 < fading < 1.0:
         raise InputError(f"fading must be between 0 and 1; got {fading}.")
     out = values.copy()
+    # S_t = s_t + f S_{t-1}; divided by the same sum of ones, so that the first rows are not drawn to zero.
     for t in range(1, out.shape[1]):
         out[:, t] += fading * out[:, t - 1]
     return out

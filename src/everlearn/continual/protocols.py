@@ -63,6 +63,7 @@ def iid(
     train, held = _split(X, y, test, rng)
     if not 1 <= n_tasks <= len(train.X):
         raise InputError(f"n_tasks must be from 1 to the number of training rows, {len(train.X)}; got {n_tasks}.")
+    # All tasks share the test rows, so that the columns of R are the same up to chance.
     for i, rows in enumerate(np.array_split(rng.permutation(len(train.X)), n_tasks)):
         yield Task(f"part {i + 1}", *train.take(rows), *held)
 
@@ -128,12 +129,14 @@ def disjoint(
         The rows of one group of classes, in random order.
     """
     rng = np.random.default_rng(random_state)
+    # Test rows without labels could not be given to the task of their class.
     given = (test[0], _labels(test[1])) if isinstance(test, tuple) else test
     train, held = _split(X, _labels(y), given, rng)
     assert train.y is not None
     assert held.y is not None
     for group in _class_groups(groups, np.unique(train.y)):
         rows = np.flatnonzero(np.isin(train.y, group))
+        # Each task is tested on its own classes only: R[i, j] then tells what learning task i did to task j.
         tested = np.flatnonzero(np.isin(held.y, group))
         if not len(rows) or not len(tested):
             raise InputError(f"No rows to {'learn' if not len(rows) else 'test'} for the classes {list(group)}.")

@@ -87,6 +87,7 @@ class Results:
         plotly.graph_objects.Figure
             The figure.
         """
+        # One more model for each pair of tasks, hence only where asked for.
         if self.interference is None:
             raise InputError(
                 "These results have no interference matrix. Make them with run(..., with_interference=True)."

@@ -98,6 +98,7 @@ def interference(model: Any, tasks: Iterable[Task], *, learn: Learn | None = Non
     learn, score = learn or _learner(listed), score or _score
     # K models that know one task each, and K x K copies of them that learn a second: the cost is quadratic in tasks.
     first = [_learned(copy.deepcopy(model), task, learn) for task in listed]
+    # The same models serve as "j alone" and as "i first".
     alone = [score(learned, task) for learned, task in zip(first, listed, strict=True)]
     both = [[score(_learned(copy.deepcopy(m), task, learn), task) for task in listed] for m in first]
     return np.asarray(both, dtype=float) - np.asarray(alone, dtype=float)
@@ -126,6 +127,7 @@ def prequential(model: Any, X: ArrayLike, y: ArrayLike | None = None, *, batch: 
     if batch < 1:
         raise InputError(f"batch must be an integer from 1 on; got {batch}.")
     classes = _classes_argument(model, labels)
+    # NaN and not zero: a row that could not be scored says nothing about the model.
     scores = np.full(len(rows), np.nan)
     for start in range(0, len(rows), batch):
         part = slice(start, start + batch)

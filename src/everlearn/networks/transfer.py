@@ -93,6 +93,7 @@ def _falling_back(old: torch.nn.Module, p: float) -> Any:
         if not layer.training:
             return output
         before = old(*inputs)
+        # Dropout of the difference: a dropped unit answers as before, the others' changes are scaled by 1/(1 - p).
         return before + torch.nn.functional.dropout(output - before, p)
 
     return hook
