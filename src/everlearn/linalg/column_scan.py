@@ -21,6 +21,7 @@ def first_invalid(X, allow_nan):
     n, D = X.shape
     for i in range(n):
         invalid = 0
+        # Counted without a branch, so that the loop vectorises; only a row in which something is found is searched.
         for j in range(D):
             invalid += np.isinf(X[i, j]) | (np.isnan(X[i, j]) & (not allow_nan))
         if invalid > 0:
@@ -47,6 +48,7 @@ def rescale(X, inverse_scale, limit, out):
         x, row = X[t], out[t]
         for a in range(x.shape[0]):
             value = x[a] * inverse_scale[a]
+            # Comparisons with NaN are false: it passes through both.
             value = limit if value > limit else value
             row[a] = -limit if value < -limit else value
             gaps += np.isnan(value)
@@ -86,6 +88,8 @@ def column_squares(X, inverse_unit, centre):
     for t in range(X.shape[0]):
         x = X[t]
         for a in range(D):
+            # About a mean that is known already: the sum of squares less the squared
+            # sum would cancel for columns far from zero.
             deviation = x[a] * inverse_unit[a] - centre[a]
             squares[a] += 0.0 if np.isnan(deviation) else deviation * deviation
     return squares

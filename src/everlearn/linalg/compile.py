@@ -66,6 +66,8 @@ def _file_of(module: str, importer: Path) -> Path | None:
 @functools.cache
 def _source_stamp(path: Path) -> bytes:
     """Digest of all that a kernel in `path` is compiled from."""
+    # The files, and not what they mean, are compared: a changed comment compiles
+    # again, a changed formula is never missed.
     digest = hashlib.sha256()
     for source in sorted(_sources(path)):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -230,6 +232,7 @@ def _load_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
     It names the classes of the tuples that the kernel took. numba reads it before it compares the stamp, and would fail
     for an index of an earlier version in which such a class had another name.
     """
+    # An empty index only costs compiling again.
     try:
         return load()
     except (AttributeError, ImportError, TypeError, ValueError, EOFError):

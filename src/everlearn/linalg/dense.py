@@ -13,6 +13,7 @@ def multiply_rows(A, e, first, out):
     total = 0.0
     a = first
     while a + 4 <= D:
+        # Four rows at a time: each number of e that is loaded serves four products.
         v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0
         for b in range(D):
             v0 += A[a, b] * e[b]
@@ -43,6 +44,7 @@ def rank_one_update(A, h, sign, scale):
     """A = scale (A + sign h h'), symmetric to the last bit."""
     D = h.shape[0]
     for a in range(D):
+        # (a, b) and (b, a) round the same product of h[a] and h[b]: symmetry is kept without a copy.
         c = sign * h[a]
         for b in range(D):
             A[a, b] = scale * (A[a, b] + c * h[b])
@@ -67,6 +69,7 @@ def cholesky(A, m, least):
         value = row[i]
         for k in range(i):
             value -= row[k] * row[k]
+        # row[i] still is the diagonal entry of A. `not >` refuses NaN as well.
         if not value > least * row[i]:
             return np.nan
         row[i] = np.sqrt(value)
@@ -109,6 +112,7 @@ def spd_inverse(A, m, L):
         for j in range(i + 1):
             L[i, j] = A[i, j]
     log_det = cholesky(L, m, 0.0)
+    # Not NaN: the block has a factor.
     if log_det == log_det:
         inverse_of_factor(L, m, A)
         # U U' in place: entry (i, j) needs rows i and j from column j on, which are overwritten later.
@@ -130,6 +134,7 @@ def log_sum_exp(values, n):
     top = -np.inf
     for j in range(n):
         top = max(top, values[j])
+    # -inf less -inf would be NaN.
     if top == -np.inf:
         return top
     mass = 0.0
@@ -271,6 +276,7 @@ def downdate(A, Z, scale):
             for b in range(D):
                 A[a, b] -= c * Z[s, b]
     for a in range(D):
+        # Both triangles were computed, in loops that may be fused differently: one is copied onto the other.
         for b in range(a, D):
             A[a, b] *= scale
             A[b, a] = A[a, b]
@@ -290,6 +296,7 @@ def solve_stack(R, Y):
     for j in range(k):
         for i in range(m):
             row = Y[j, i]
+            # Four solved rows leave row i in one pass: it is loaded and stored once for them.
             fours = i - i % 4
             for s in range(0, fours, 4):
                 z0, z1, z2, z3 = Y[j, s], Y[j, s + 1], Y[j, s + 2], Y[j, s + 3]
@@ -410,6 +417,8 @@ def invert_spd(A, column):
     for k in range(q):
         A[k, k] += jitter
     for k in range(q):
+        # Sweep of pivot k over the lower triangle. Pivots come out as in an elimination, so that their logs sum to
+        # log|A|; when all are swept, the triangle holds -A^-1.
         pivot = max(A[k, k], jitter)
         log_det += np.log(pivot)
         for j in range(k):
@@ -448,6 +457,7 @@ def inverse_factor(A, P):
             value = row[j]
             for k in range(j):
                 value -= row[k] * A[j, k]
+            # The floor keeps the root real and the divisions below finite.
             row[j] = value / A[j, j] if j < i else np.sqrt(max(value, least))
     for j in range(q):
         target = P[j]

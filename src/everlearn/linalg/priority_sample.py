@@ -14,6 +14,7 @@ def offer_row(x, weight, sample, rate, seed):
     priorities never change, and the sample is biased exponentially.
     """
     room, size = sample.rows.shape[0], sample.size[0]
+    # In logs: under forgetting weights grow exponentially with the number of rows and would overflow.
     log_weight = np.log(weight) + rate * sample.offered[0]
     key = log_weight - np.log(uniform(seed, sample.offered[0]))
     sample.offered[0] += 1
@@ -24,6 +25,7 @@ def offer_row(x, weight, sample, rate, seed):
         # Most rows of a long stream end here: no kept priority is below the level.
         if key <= sample.level[0]:
             return
+        # What falls out is the highest priority that is not kept, the threshold of priority sampling. It only rises.
         slot = np.argmin(sample.keys)
         sample.level[0] = min(key, sample.keys[slot])
         if key <= sample.keys[slot]:

@@ -125,6 +125,7 @@ def smaller(typing, v, u):
     """The smaller one of each two numbers."""
 
     def code(context, builder, signature, arguments):
+        # Of a NaN and a number the second argument is taken; a NaN among pivots shows in their product.
         return builder.select(builder.fcmp_ordered("<", *arguments), *arguments)
 
     return EIGHT(EIGHT, EIGHT), code

@@ -12,6 +12,7 @@ def uniform(seed, number):
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = z ^ (z >> np.uint64(31))
+    # The upper 53 bits, each at the middle of its interval: never 0 or 1, because logarithms are taken of it.
     return (np.float64(z >> np.uint64(11)) + 0.5) / 9007199254740992.0
 
 

@@ -148,6 +148,7 @@ def squared_distances(Z: Array, readout: Readout, which: slice = slice(None)) ->
     """Squared distances of rows without gaps to components, (n, K): two matrix products."""
     B, offset = readout.B[which], readout.offset[which]
     K, rows, D = B.shape
+    # One product for all components: x'psi^-1 mu, and L^-1 W psi^-1 x, whose square Woodbury's identity takes off.
     P = (Z @ B.reshape(-1, D).T).reshape(len(Z), K, rows)
     d2 = (Z * Z) @ readout.inverse_psi[which].T - 2.0 * P[:, :, 0] + offset[:, 0]
     along = P[:, :, 1:] - offset[:, 1:]

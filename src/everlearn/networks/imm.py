@@ -65,7 +65,7 @@ def mode_imm(
     states, shares = _checked(networks, alphas)
     if len(fishers) != len(states):
         raise MergeError(f"There are {len(states)} networks and {len(fishers)} fishers. Give one for each.")
-    # The floor keeps the quotient below defined: where no task has curvature it becomes the plain mean.
+    # The floor keeps the quotient below defined where no task has curvature.
     precisions = [_floored(fisher, floor) for fisher in fishers]
     merged = {}
     for name, last in states[-1].items():

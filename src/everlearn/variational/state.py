@@ -116,6 +116,7 @@ def posterior_of_rows(model: PPCA, n_rows: int, seen: Array) -> Posterior:
     """
     n, m = model.W.shape
     share = float(seen.sum()) / (n * n_rows)
+    # n_rows less one for the mean and m for the axes, in each of the n - m directions that the axes leave free.
     free = max((n_rows - 1 - m) * (n - m) * share, 1.0)
     squares = n_rows * (n - m) * share * model.sigma2 if n > m else free * model.sigma2
     return Posterior(model.W, n_rows * np.eye(m), model.mu, float(n_rows), 0.5 * free, 0.5 * squares, seen)

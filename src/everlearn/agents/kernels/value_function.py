@@ -93,6 +93,7 @@ def action_responsibilities(action, m, n, settings, s):
     known = False
     for j in range(n):
         known = known or m.value_counts[j, action] > 0.0
+        # log 0 = -inf leaves out regions in which the action was never taken.
         s.r[j] = np.log(m.value_counts[j, action]) + m.heights[j] - 0.5 * s.d2[j]
     return normalise(n, settings.log_background, s) if known else 1.0
 
@@ -134,6 +135,7 @@ def expected_value(x, action, m, n, settings, s):
 @inner
 def best_value(x, m, n, settings, s):
     """max_a Q(x, a)."""
+    # Distances do not depend on the action: once for all of them.
     squared_distances(x, m, n, s)
     best = -np.inf
     for action in range(m.value_counts.shape[1]):
@@ -198,6 +200,8 @@ def update_gaussian(z, w, settings, mean, C):
     D = mean.shape[0]
     for a in range(D):
         for b in range(a + 1):
+            # The exact update of docs/errata.md (FIGMN, eq. 11) with 1 - w taken out; the
+            # floor keeps a share of the first variance.
             C[a, b] = (1.0 - w) * (C[a, b] + w * (z[a] - mean[a]) * (z[b] - mean[b]))
             C[b, a] = C[a, b]
         C[a, a] += w * settings.floor * settings.variances[a]
@@ -248,6 +252,8 @@ def solve_regression(C, slopes, s):
         for b in range(d):
             slopes[a] += s.P[a, b] * C[b, d]
         explained += slopes[a] * C[a, d]
+    # Schur complement: the variance of the value that the state does not
+    # explain; the floor guards against cancellation.
     return max(C[d, d] - explained, MIN_RELATIVE_PIVOT * C[d, d])
 
 
@@ -273,6 +279,7 @@ def learn_transition(row, m, n, settings, s):
     for b in range(d):
         s.z[b] = row.x[b]
     s.z[d] = row.value
+    # Novelty by the state alone: values change while they are learned and would make known states look new.
     if squared_distances(row.x, m, n, s) >= settings.threshold:
         j = claim_region(m, n)
         learn_region(j, 1.0, row.time, m, settings, s)
@@ -280,6 +287,7 @@ def learn_transition(row, m, n, settings, s):
         return max(n, j + 1)
     for j in range(n):
         s.r[j] = np.log(m.counts[j]) + m.heights[j] - 0.5 * s.d2[j]
+    # No background: the prior value is what is expected where nothing is known, and is never learned.
     normalise(n, -np.inf, s)
     for j in range(n):
         if s.r[j] >= MIN_RESPONSIBILITY:
@@ -326,6 +334,7 @@ def learn_episode(steps, terminated, trace, m, settings, targets):
             ahead = best_value(steps.states[t + 1], m, n, settings, s)
         if t < last:
             ahead = (1.0 - trace) * ahead + trace * targets[t + 1]
+        # Peng's Q(lambda): later rewards count whether or not the actions that brought them were greedy.
         targets[t] = steps.rewards[t] + steps.discounts[t] * ahead
         row = Transition(steps.states[t], steps.actions[t], targets[t], float(m.n_rows + last - t))
         n = learn_transition(row, m, n, settings, s)

@@ -108,9 +108,11 @@ def atypicality(x, density, scratch):
         else:
             square, log_det = partial_square(density, k, z, scratch.places[:m], scratch)
             scratch.joint[k] = density.log_weights[k] - 0.5 * (m * LOG_2PI + log_det + square)
+        # The bound is cheap, the series is not: most components are far away and change no digit.
         if k == K - 1 or density.log_weights[k] + chernoff_bound(square, m) < top - NEGLIGIBLE:
             continue
         part = density.log_weights[k] + log_chi2_tail(square, m)
+        # A running log-sum-exp: the sum is rescaled whenever a larger part comes.
         if part > top:
             total = total * np.exp(top - part) + 1.0
             top = part

@@ -114,6 +114,7 @@ def fit_tail(memory, i):
     memory.threshold[i], memory.share[i] = u, np.log((k + 0.5) / (m + 1.0))
     for j in range(r, k):
         excess += ordered[m - k + j] - u
+    # With the largest excesses again: groups of strange rows are what it is to notice.
     memory.heaviness[i] = excess / k / spread if spread > 0.0 else 0.0
     memory.scale[i], memory.shape[i] = max(scale, 1e-2 * spread, 1e-9), shape + 1.0 / independent
 
@@ -144,4 +145,5 @@ def log_p_value(memory, i, value):
         # Between two values the rank is interpolated, so that different scores keep different p-values.
         gap = ordered[below] - ordered[below - 1]
         rank += (value - ordered[below - 1]) / gap - 0.5
+    # Half a value more and one more in the count: no p-value is zero.
     return min(np.log((m - rank + 0.5) / (m + 1.0)), 0.0)

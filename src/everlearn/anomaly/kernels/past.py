@@ -39,6 +39,7 @@ def residuals(x, past, scratch):
     e, own, joint = scratch.error, scratch.own, scratch.joint_residual
     for j in range(D):
         u = np.arcsinh((x[j] - past.units.centre[j]) / past.units.scale[j])
+        # A gap counts as predicted exactly: it adds nothing to e' P e.
         e[j] = 0.0 if np.isnan(u) else u - scratch.predicted[j]
         own[j] = e[j] / np.sqrt(past.variance[j])
         scratch.u[j] = u
@@ -102,6 +103,7 @@ def surprise_of_repeats(x, past):
     for j in range(x.shape[0]):
         if x[j] == past.last[j]:
             counts = past.repeat_counts[j]
+            # This repeat and the r before it: one came after a change, r after a repeat (a Markov chain of two states).
             first = -np.log((counts[1] + 0.5) / (counts[0] + 1.0))
             again = -np.log((counts[3] + 0.5) / (counts[2] + 1.0))
             worst = max(worst, first + past.repeats[j] * again)
@@ -115,6 +117,7 @@ def past_statistics(x, past, season, clock, time_scales, scratch):
     squared = residuals(x, past, scratch)
     next_means(past, clock, time_scales, scratch)
     out, T, at = scratch.statistics, time_scales.shape[0], 4
+    # Residuals have no scale yet: these statistics are left untold, not zero.
     if clock.predicted[0] <= SETTLED:
         out[at:] = np.nan
         return
@@ -133,6 +136,7 @@ def predictability(past, clock):
     D, total = past.mean.shape[0], 0.0
     for j in range(D):
         if past.deviation[j] > 1e-9:
+            # Rows without order gain by chance, too: nothing counts up to 2 %, all from 12 % on.
             gain = 1.0 - past.error[j] / past.deviation[j]
             total += min(max((gain - 0.02) / 0.1, 0.0), 1.0) / D
     return total * min(1.0, clock.predicted[0] / 100.0)
@@ -147,6 +151,7 @@ def advance(x, past, season, clock, scratch):
     past.level[:], past.drift[:] = scratch.means[0], scratch.means[1]
     past.own[:], past.joint[:] = scratch.means[2], scratch.means[3]
     for j in range(x.shape[0]):
+        # Not the value itself: see `residuals`.
         past.history[0, j] = scratch.trusted[j]
         past.slow[j] += 0.1 * (scratch.trusted[j] - past.slow[j])
         if not np.isnan(x[j]):
@@ -170,6 +175,8 @@ def learn_usual(x, past, clock, scratch):
         square = e[j] * e[j]
         if n > SETTLED:
             limit = 5.0 * np.sqrt(past.variance[j])
+            # The variance may grow with a wide error, but by no more than a tenfold
+            # one would; the regression sees less of it.
             square = min(square, 4.0 * limit * limit)
             e[j] = min(max(e[j], -limit), limit)
         past.variance[j] = max(past.variance[j] + rate * (square - past.variance[j]), 1e-8)
@@ -197,6 +204,7 @@ def least_squares_step(beta, Q, row, error, gain):
         gain[i] = total
         scale += row[i] * total
     for i in range(p):
+        # Sherman-Morrison on the inverse of the Gram matrix; both triangles are set alike, so that it stays symmetric.
         beta[i] += gain[i] / scale * error
         for k in range(i + 1):
             Q[i, k] -= gain[i] * gain[k] / scale
@@ -211,6 +219,7 @@ def update_moments(moments, values, rate, logs):
             v = np.log(values[k, j] + FLOOR) if logs else values[k, j]
             away = v - moments[0, k, j]
             moments[0, k, j] += rate * away
+            # Exponentially weighted variance about the moving mean; with a rate of 1/n it is the plain one.
             moments[1, k, j] = (1.0 - rate) * (moments[1, k, j] + rate * away * away)
 
 
@@ -222,6 +231,7 @@ def refresh_precision(past, n, wide):
         for i in range(D):
             past.precision[i, i] = 1.0 / (past.covariance[i, i] + 1e-9)
         return
+    # As in the sample's Gaussian: correlations of few rows are mostly chance.
     keep = n / (n + D + 1.0)
     shrunk = past.covariance * keep
     for i in range(D):

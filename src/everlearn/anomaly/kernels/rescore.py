@@ -38,6 +38,7 @@ def left_out_atypicality(x, density, rows, scratch):
     for k in range(K - 1):
         with_row[k] = density.log_weights[k] + log_chi2_tail(squares[k], m)
         n = np.exp(density.log_weights[k]) * rows
+        # What remains of the component; its share of all rows without this one is its weight.
         left = n - r[k]
         spread = 1.0 - r[k] * squares[k] / left if left > 0.0 else 0.0
         if spread > LEAST_LEFT:
@@ -79,6 +80,7 @@ def refill(memory, statistics, numbers, strides):
         for t in range(len(statistics)):
             if numbers[t] % strides[i] == 0 and not np.isnan(statistics[t, i]):
                 remember(memory, i, statistics[t, i])
+        # Once more at the end: the last values may have come since the last fit.
         fit_tail(memory, i)
 
 

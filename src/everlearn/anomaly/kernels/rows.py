@@ -86,6 +86,7 @@ def combined_score(parts, heaviness, gate, settings, sums):
     for v in range(sums.shape[0]):
         if sums[v, 1] > 0.0:
             w = settings.weights[v, 0] + gate * (settings.weights[v, 1] - settings.weights[v, 0])
+            # Where the gate is open, time decides, and heavy tails in the other views count no more than usual.
             w *= sums[v, 2] ** (1.0 - gate)
             total += w * sums[v, 0] / sums[v, 1]
             weight += w
@@ -108,6 +109,7 @@ def score_row(x, state, settings, scratch):
 def surprise_of_z(z):
     """-log of the probability that a standard Gaussian is farther from 0 than z."""
     z = abs(z)
+    # erfc underflows to zero beyond 38 standard deviations; from 30 on its asymptotic form goes on.
     if z < 30.0:
         return -np.log(math.erfc(z / np.sqrt(2.0)))
     return 0.5 * z * z + np.log(z) + 0.5 * np.log(0.5 * np.pi)
@@ -187,6 +189,7 @@ def uniform(seed, number):
 def sample_row(x, sample, learned, seed):
     """Offer a learned row to the uniform sample, in place (reservoir sampling)."""
     S = sample.rows.shape[0]
+    # Algorithm R: row n + 1 takes a random place among n + 1, and is kept if that place is in the sample.
     slot = learned if learned < S else int(uniform(seed, learned) * (learned + 1))
     if slot >= S:
         return
@@ -261,6 +264,7 @@ def any_observed(x):
 def hold_row(x, state, scratch):
     """Keep a suspicious row and its statistics, in the place of the oldest; in place."""
     guard = state.guard
+    # A ring: of a long fault the latest rows are what would become the new normal.
     slot = guard.held[0] % guard.rows.shape[0]
     guard.rows[slot], guard.statistics[slot] = x, scratch.statistics
     guard.numbers[slot] = state.clock.rows[0]
@@ -273,9 +277,11 @@ def learn_rows(X, handle, out):
     """Score and learn rows until the mixture or the units are due, or held rows are a new normal; returns how many."""
     state, settings, scratch = handle.content
     clock, guard = state.clock, state.guard
+    # Rows until something outside of this loop is to be done; the caller does it between two calls.
     due = min(clock.next_sample[0] - clock.learned[0], state.pending.rows.shape[0] - state.pending.size[0])
     for t in range(len(X)):
         x = X[t]
+        # Everything about the row is told before anything learns it.
         score = score_row(x, state, settings, scratch)
         log_p = log_p_value(state.combined, 0, score)
         out.score[t], out.log_p[t] = score, log_p
@@ -299,6 +305,7 @@ def learn_rows(X, handle, out):
             learn_row(x, state, settings, scratch)
             guard.pressure[0] = max(guard.pressure[0] - LEAK, 0.0)
             due -= 1
+        # Histories move on with rows that are held back, too: the next row still comes after this one.
         if clock.next_units[0] > 0:
             advance(x, state.past, state.season, clock, scratch)
         state.season.ring[clock.rows[0] % state.season.ring.shape[0]] = x

@@ -15,6 +15,8 @@ def robust_units(ordered):
     if k == 0:
         return 0.0, 1.0
     middle = ordered[k // 2]
+    # 1.349 is the interquartile range of a standard Gaussian; 6.58 is twice its range from 5 to 95 %, so that the outer
+    # quantiles decide only where the middle half is narrow beside them.
     quartiles = (ordered[(3 * k) // 4] - ordered[k // 4]) / 1.349
     outer = (ordered[k - 1 - k // 20] - ordered[k // 20]) / 6.58
     sd = np.sqrt(np.mean((ordered - np.mean(ordered)) ** 2))
@@ -65,6 +67,7 @@ def column_rarity(x, sample):
             continue
         scale, ordered = sample.units.scale[j], sample.ordered[j]
         near = count_near(ordered, k, x[j] - NEAR * scale, x[j] + NEAR * scale)
+        # Half a row more: a value that nothing is near to has a finite surprise.
         total -= np.log((near + 0.5) / (k + 1.0))
         if near == 0:
             # Beyond the sample the distance still counts, slowly: otherwise all far values would be equal.

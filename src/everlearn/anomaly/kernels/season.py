@@ -21,6 +21,7 @@ def autocorrelation(B, longest):
             continue
         used += 1
         for lag in range(1, longest + 1):
+            # n/(n - lag): fewer products at long lags would look like less correlation.
             out[lag] += np.dot(b[lag:], b[: n - lag]) / variance * n / (n - lag)
     return out / max(used, 1)
 
@@ -33,6 +34,7 @@ def find_period(B):
         return 0
     r = autocorrelation(B, longest)
     first, low = 1, 1.0
+    # Down the first slope: neighbouring rows are alike without any period.
     while first < longest and r[first] <= low:
         low = r[first]
         first += 1
@@ -47,6 +49,7 @@ def find_period(B):
     dip = low
     for k in range(first, longest):
         dip = min(dip, r[k])
+        # The smallest lag that is nearly as high as the highest peak: multiples of a period have peaks as high.
         if r[k] >= 0.85 * top and r[k] - dip > PROMINENCE:
             return sharpened(r, highest(r, k, min(longest, int(1.1 * k) + 3)), 0.5 * top)
     return 0

@@ -93,6 +93,8 @@ def eliminate(j, i, pivot, assigned):
     """
     P, at, first, m = assigned.P, assigned.at[j], assigned.first[j], assigned.size[j]
     learned, n_learned = assigned.learned, assigned.n_learned[j]
+    # Left-looking: a row of P is untouched until it is learned, and then loses the products of all rows learned before
+    # it. Rows that are not learned cost nothing but their entry in the diagonal of Q, which their distance needs.
     row = P[at + i * m + i : at + i * m + m]
     s = 0
     while s + 4 <= n_learned:
@@ -127,6 +129,8 @@ def measure(t, n, D, root_unit, assigned, components, row):
         i = row.next[j]
         if not components.alive[j] or i == assigned.size[j] or assigned.rows[assigned.first[j] + i] != t:
             continue
+        # d_t^2 = Q_tt/a - 1. Q_tt is P_tt less squares: it shrinks while its
+        # absolute error stays that of P_tt, hence `lost`.
         q = assigned.diagonal[assigned.first[j] + i]
         value = q / components.share[j] - 1.0
         lost = q < LOST_DIGITS * root_unit * assigned.origin[assigned.first[j] + i]
@@ -165,6 +169,7 @@ def is_safe(n, weight, forgetting, root_unit, components, row):
     for j in range(n):
         if row.d2[j] < np.inf:
             w = gain(components.counts[j], row.posterior[j] * weight, forgetting)
+            # a after this row: the share of the starting precision that is left, and what 1/a will multiply.
             rest = components.share[j] * (1.0 - w)
             used_up = rest < LEAST_SHARE * root_unit
             if w * row.d2[j] > UNSAFE_STRETCH or used_up or components.thinness[j] * FLOOR > rest:
@@ -182,12 +187,15 @@ def update(n, D, weight, forgetting, assigned, components, row):
         w = gain(components.counts[j], p, forgetting)
         components.ages[j] += 1.0
         components.counts[j] = forgetting * components.counts[j] + p
+        # Not assigned, or too far away to change a bit: count and age have changed, the shape has not.
         if d2 == np.inf or p * (1.0 + d2) < NEGLIGIBLE:
             continue
         first, i, s = assigned.first[j], row.next[j] - 1, assigned.n_learned[j]
         components.share[j] *= 1.0 - w
         components.shrink[j] /= 1.0 + w * d2
+        # Matrix determinant lemma. Both arguments are small for most rows; log(1 + x) would keep few of their digits.
         components.log_dets[j] += D * log1p(-w) + log1p(w * d2)
+        # pivot = Q_tt + a/w, with a after the row: share has to be multiplied first.
         eliminate(j, i, assigned.diagonal[first + i] + components.share[j] / w, assigned)
         assigned.gains[first + i] = w / components.share[j]
         assigned.learned[first + s] = i
@@ -200,6 +208,8 @@ def gram_for_new_component(X, t, j, weight, settings, assigned, E):
     first, at, m, D = assigned.first[j], assigned.at[j], X.shape[0] - t - 1, X.shape[1]
     for i in range(m):
         for a in range(D):
+            # Deviations in units of the new component's spread: then its Gram
+            # matrix is a plain product, without Lambda.
             E[i, a] = (X[t + 1 + i, a] - X[t, a]) * np.sqrt(weight / settings.initial_variance[a])
     for i in range(m):
         for k in range(i, m):
@@ -213,6 +223,7 @@ def gram_for_new_component(X, t, j, weight, settings, assigned, E):
         assigned.gains[first + i] = 0.0
     assigned.size[j] = m
     assigned.n_learned[j] = 0
+    # Room was given for a whole block; what the rows before t would have taken goes to the next component.
     if j + 1 < assigned.first.shape[0]:
         assigned.first[j + 1] = first + m
         assigned.at[j + 1] = at + m * m
@@ -270,6 +281,7 @@ def learn_loop(rows, n, settings, limits, assigned, components, row):
         if nearest >= settings.thresholds[D]:
             if living == limits.capacity or n == room:
                 return t, n
+            # A row that creates is one row of forgetting, too.
             for j in range(n):
                 components.counts[j] *= forgetting
             create(rows, t, n, settings, assigned, components, row)
@@ -281,6 +293,7 @@ def learn_loop(rows, n, settings, limits, assigned, components, row):
             update(n, D, weight, forgetting, assigned, components, row)
             if settings.min_age < np.inf:
                 living -= prune(components, n, settings)
+        # Densities as before the row: counts were summed before they changed.
         rows.log_density[t] = density - log_total - log_unit(rows.X[t], settings.log_scale)
         rows.distance[t] = nearest
     return b, n

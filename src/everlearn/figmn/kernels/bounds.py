@@ -104,6 +104,7 @@ def squared_distances(X, n, centre, coefficients, d2, error):
 @inner
 def error_of_sum(terms, root_of_size):
     """Bound on the error of a sum of so many terms in float32, with sizes that sum to no more than the square."""
+    # The sizes of all terms sum to at most q^2, q = sum r_a (|z_a| + |m_a|), by |Lambda_ab| <= r_a r_b.
     size = root_of_size * root_of_size
     return (terms + 8) * UNIT * size if size < LARGEST else np.inf
 
@@ -150,6 +151,7 @@ def describe_one(precision, mean, centre, terms, stride):
     for a in range(D):
         row, target = precision[a, a:], terms.quadratic[f : f + D - a]
         m, value = mean[a] - centre[a], 0.0
+        # Each pair a < b stands once for Lambda_ab and Lambda_ba: doubled, except on the diagonal below.
         for k in range(D - a):
             target[k] = 2.0 * row[k]
             value += row[k] * (mean[a + k] - centre[a + k])
@@ -199,6 +201,8 @@ def choose_near(d2, error, height, counts, weights, near):
     for t in range(rows):
         nearest, likely = np.inf, -np.inf
         for j in range(n):
+            # Upper bounds of distances bound the nearest one from above and the density
+            # from below, which is the safe side for both.
             upper = d2[t, j] + error[t, j]
             if upper < np.inf:
                 nearest = min(nearest, upper)
@@ -239,6 +243,8 @@ def measure_screened(x, weight, lower, state, n, scratch):
     distance and the number of evaluations.
     """
     K, shrink, height = lower.shape[0], scratch.shrink, scratch.height
+    # The likeliest component is evaluated first: its joint density is a lower bound of the row's
+    # density, by which the others can be dismissed.
     best = most_likely(lower, shrink, height)
     nearest = evaluate(x, best, state, scratch)
     likely = scratch.log_joint[best] - np.log(weight)
@@ -253,6 +259,7 @@ def measure_screened(x, weight, lower, state, n, scratch):
                 nearest = value
             evaluations += 1
         else:
+            # Zero and not infinity: it is multiplied by a posterior of zero later, and 0 times infinity is NaN.
             scratch.d2[j] = 0.0
             scratch.log_joint[j] = -np.inf
     return nearest, evaluations

@@ -33,6 +33,8 @@ def measure(x, state, n, scratch):
     for j in range(n):
         d2, log_precision = 0.0, 0.0
         for a in range(D):
+            # The determinant is that of the observed columns, which differ from
+            # row to row: state.log_dets would not do.
             if not np.isnan(x[a]):
                 e = x[a] - means[j, a]
                 d2 += e * e * precisions[j, a]
@@ -47,6 +49,7 @@ def update_component(x, mean, precision, w, paper):
     """Sigma_aa = (1-w) Sigma_aa + c e_a^2 where observed; returns the growth of log|Sigma|, NaN if invalid."""
     c = spread_coefficient(w, paper)
     growth = 0.0
+    # Looked at before any column is changed: a component takes a row in all columns or in none.
     if paper and c < 0.0:
         for a in range(x.shape[0]):
             e = x[a] - mean[a]

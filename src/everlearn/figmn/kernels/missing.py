@@ -86,6 +86,7 @@ def deviate(x, mean, precision, index, observed, e, g):
     D = x.shape[0]
     for a in range(D):
         e[a] = x[a] - mean[a] if x[a] == x[a] else 0.0
+    # Only rows of observed columns are read: the others would be multiplied by zero.
     whole = D - D % 32
     for a in range(0, whole, 32):
         multiply_observed(precision, index, observed, e, a, g)
@@ -104,6 +105,7 @@ def eliminate_lanes(m, F, b, terms):
     square, product, low, high = spread(0.0), spread(1.0), spread(np.inf), spread(0.0)
     row = 0
     for k in range(0, 8 * m, 8):
+        # An LDL' elimination without roots: b'A^-1 b = sum z_k^2/pivot_k, and |A| is the product of the pivots.
         z, pivot = take(b, k), take(F, row + k)
         scale = inverse(pivot)
         square, product = minus(square, times(z, scale), z), times(product, pivot)
@@ -127,6 +129,7 @@ def eliminate_lanes(m, F, b, terms):
 @inner
 def log_of_pivots(m, lane, F, terms):
     """Sum of the logs of one lane's pivots, if possible by way of their product; NaN where one is not positive."""
+    # One logarithm in place of m.
     if terms[2, lane] > 1.0 / SAFE and terms[3, lane] < SAFE:
         return np.log(terms[1, lane])
     log, p = 0.0, 0
@@ -190,6 +193,8 @@ def measure_missing(x, observed, state, n, scratch):
     else:
         measure_one_by_one(x, observed, state, n, scratch)
     for j in range(n):
+        # Without a factor of Lambda_mm there is no marginal; NaN makes the row
+        # unsafe, and it is learned in covariance form.
         if np.isnan(log_joint[j]):
             d2[j] = np.nan
         # log|Sigma_oo| = log|Sigma| + log|Lambda_mm|
@@ -215,6 +220,7 @@ def fill_missing(precision, observed, e, g, scratch):
         e[index[observed + i]] = b[i]
         for a in range(D):
             g[a] += b[i] * row[a]
+    # Exactly zero in theory; what rounding leaves would enter the update.
     for i in range(observed, D):
         g[index[i]] = 0.0
 
@@ -301,6 +307,8 @@ def update_missing(j, observed, state, w, c, scratch):
     row. The marginal of the observed columns is updated as by a complete row, and the regression of the missing columns
     on them stays as it is. NaN when definiteness would be lost.
     """
+    # The observed columns take the row as a complete one would be taken (Sherman-Morrison); the missing ones follow by
+    # their regression on these, so that the determinant grows by the observed columns' factors alone.
     stretch = 1.0 + c * scratch.d2[j]
     if stretch <= 0.0:
         return np.nan

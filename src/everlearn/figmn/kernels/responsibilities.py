@@ -28,6 +28,8 @@ def least(values, n):
     """Smallest of the first n values: infinite when there are none, NaN when one of them is."""
     smallest = np.inf
     for j in range(n):
+        # A comparison with NaN is false: `not >=` lets NaN in, the second condition keeps it. A component that has lost
+        # its precision must not hide behind another one's distance.
         if not values[j] >= smallest and smallest == smallest:
             smallest = values[j]
     return smallest

@@ -78,6 +78,7 @@ def is_unsafe(weight, state, n, settings, scratch):
     """Whether some precision would lose too many digits in this update, or has lost them already."""
     d2 = scratch.d2
     for j in range(n):
+        # Negative or NaN: rounding has cost the precision its definiteness.
         if not d2[j] >= 0.0:
             return True
         if gain(state.counts[j], scratch.posterior[j] * weight, settings.forgetting) * d2[j] > UNSAFE_STRETCH:
@@ -93,6 +94,8 @@ def update_complete(j, state, w, c, scratch):
     """
     e, g = scratch.E[j], scratch.G[j]
     D = e.shape[0]
+    # Sherman-Morrison (eq. 19) on Sigma + c e e', then the factor 1 - w. The root of the coefficient goes into g, so
+    # that one symmetric pass over the matrix does it.
     stretch = 1.0 + c * scratch.d2[j]
     growth = np.nan
     if stretch > 0.0:
@@ -101,6 +104,7 @@ def update_complete(j, state, w, c, scratch):
             g[a] *= root
             state.means[j, a] += w * e[a]
         rank_one_update(state.precisions[j], g, 1.0 if c < 0.0 else -1.0, 1.0 / (1.0 - w))
+        # Matrix determinant lemma: |Sigma + c e e'| = |Sigma| (1 + c d^2).
         growth = D * np.log(1.0 - w) + np.log(stretch)
     return growth
 
@@ -124,9 +128,11 @@ def update(observed, weight, state, n, settings, scratch):
         p = scratch.posterior[j] * weight
         w = gain(counts[j], p, forgetting)
         counts[j] = forgetting * counts[j] + p
+        # Age and count change for every component (eq. 4 and 5); mean and precision only where a bit of them would.
         scratch.touched[j] = p * (1.0 + scratch.d2[j]) >= NEGLIGIBLE
         if not scratch.touched[j]:
             continue
+        # With 1 - w taken out of both terms of eq. 11 the precision takes one scale and one rank-one term.
         c = spread_coefficient(w, settings.paper) / (1.0 - w)
         if observed == D:
             growth = update_complete(j, state, w, c, scratch)
@@ -197,6 +203,7 @@ def prune(state, n, settings):
     for j in range(1, n):
         if counts[j] > counts[heaviest]:
             heaviest = j
+    # From the last one down: what moves into a freed place has been judged already.
     for j in range(n - 1, -1, -1):
         if j != heaviest and state.ages[j] > settings.min_age and counts[j] < settings.min_count:
             remove(j, state, n)
@@ -275,18 +282,23 @@ def learn_loop(rows, start, stop, state, settings, screen, scratch):
         evaluations += near
         rows.distance[t] = nearest
         rows.log_density[t] = respond(state.counts, n, scratch) - log_unit(x, settings.log_scale)
+        # Novel (section 2.2). Without components the distance is infinite, as large as any threshold: the first row
+        # creates, which Algorithm 1 forgets. A NaN is not novel; it goes on to the check of safety.
         if nearest >= settings.thresholds[observed]:
             if n == capacity:
                 return t, n, FULL, skipped, evaluations
             fade(state.counts, n, settings.forgetting)
+            # A new component puts its missing columns at the conditional means, which distances alone did not need.
             if observed < D:
                 for j in range(n):
                     fill_missing(state.precisions[j], observed, scratch.E[j], scratch.G[j], scratch)
             create(x, weight, state, n, settings, scratch)
             n += 1
             continue
+        # Asked before anything has changed, so that the caller can learn this row in another way.
         if is_unsafe(weight, state, n, settings, scratch):
             return t, n, UNSAFE, skipped, evaluations
+        # The factors need gains from the counts before the update.
         if screened:
             shrink_bounds(weight, state, n, settings, scratch, screen.changed)
         skipped += update(observed, weight, state, n, settings, scratch)
@@ -298,6 +310,8 @@ def learn_loop(rows, start, stop, state, settings, screen, scratch):
             for j in range(capacity):
                 screen.changed[j] = True
             return t + 1, left, DONE, skipped, evaluations
+        # The first update has looked at all components, of which nothing was known;
+        # from here on those that change are enough.
         n, unchecked = left, False
     return stop, n, DONE, skipped, evaluations
 
@@ -344,6 +358,7 @@ def score_rows(X, missing, state, log_scale, out):
         x = X[t]
         observed = count_observed(x) if missing else D
         out.distance[t] = measure_row(x, observed, state, n, s)
+        # Counts stand in for the priors of eq. 12 until their sum is taken off.
         out.log_density[t] = softmax(s.log_joint, n, s.posterior) - log_total - log_unit(x, log_scale)
         if t < out.posterior.shape[0]:
             for j in range(n):
@@ -358,6 +373,7 @@ def fill_expected(X, state, filled):
     for t in range(X.shape[0]):
         x = X[t]
         observed = count_observed(x)
+        # E-step on the observed columns only (eq. 14), then eq. 15 component by component.
         measure_row(x, observed, state, n, s)
         softmax(s.log_joint, n, s.posterior)
         for a in range(D):

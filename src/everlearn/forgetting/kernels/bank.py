@@ -70,6 +70,7 @@ def log_add(a, b):
 def reweigh(log_weights, log_prior, scores):
     """w_j <- w_j exp(L_j), normalised, then (1 - share) w + share pi; in place."""
     total = log_mixture(log_weights, scores)
+    # No member gives the row any density: it says nothing about which of them is right.
     if total == -np.inf:
         return
     for j in range(len(scores)):
@@ -96,6 +97,7 @@ def best(log_weights):
 @inner
 def prior_log_odds(bank, inlier, outlier, background):
     """Log-odds against a change with this row, before the next ones: it comes at a rate of e/n after n quiet rows."""
+    # Rows since the last accepted change.
     n = bank.n_rows[0]
     if bank.n_changes[0] > 0:
         n -= bank.changes[(bank.n_changes[0] - 1) % len(bank.changes)]
@@ -128,6 +130,7 @@ def decide(bank, scores, background):
     value = log_mixture(bank.log_weights[a], scores[a])
     if bank.trial_rows[0] > 0:
         return continue_trial(bank, scores, background, value)
+    # Bayes factor of one row against the prior odds of a change.
     if bank.hold_rows[0] == 0 and value + LOG_STAY < background + LOG_CHANGE:
         bank.active[0] = 1 - a
         bank.trial_rows[0] = TRIAL_ROWS
@@ -158,6 +161,7 @@ def continue_trial(bank, scores, background, value):
     log_prior, log_weights = bank.log_prior, bank.log_weights
     inlier = log_mixture(log_weights[s], scores[s]) + LOG_INLIER
     outlier = background + LOG_OUTLIER
+    # Both banks may explain the row as an outlier, so that one wild value does not decide the trial.
     bank.log_odds[0] += log_add(inlier, outlier) - log_add(value + LOG_INLIER, outlier)
     bank.trial_rows[0] -= 1
     over = bank.trial_rows[0] == 0
@@ -173,6 +177,8 @@ def continue_trial(bank, scores, background, value):
         bank.changes[bank.n_changes[0] % len(bank.changes)] = bank.suspect_row[0]
         bank.n_changes[0] += 1
         bank.trial_rows[0] = 0
+    # While the trial goes on, the previous bank stays ready to take over: it
+    # learns what it does not take for an outlier.
     elif inlier >= outlier:
         reweigh(log_weights[s], log_prior, scores[s])
         actions |= LEARN if revert else LEARN_PREVIOUS

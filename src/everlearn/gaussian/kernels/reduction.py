@@ -75,6 +75,8 @@ def merge_greedily(components, factors, stop, labels, history):
         i, j = min(i, j), max(i, j)
         history.first[merges], history.second[merges], history.cost[merges] = i, j, cost
         merges += 1
+        # L becomes the factor of the merged covariance: bounds of i with all
+        # others cost a solve each, no factorisation.
         components.log_dets[i] = merge_pair(components, i, j, L)
         table.lowest[j] = np.inf
         for k in range(n):
@@ -94,6 +96,7 @@ def fill_costs(components, factors, table):
     n = weights.shape[0]
     for i in range(n):
         for j in range(n):
+            # The bound is taken at u = S_i^-1 d, which is best where i outweighs j and A is near S_i.
             if i != j and (weights[i] > weights[j] or (weights[i] == weights[j] and i < j)):
                 set_cost(components, i, j, factors[i], table)
 
@@ -111,9 +114,11 @@ def cheapest(components, table, L, free, max_cost):
             if lowest[k] < lowest[i]:
                 i = k
         j = nearest[i]
+        # No bound is above its cost: an exact minimum of the table is the cheapest pair.
         if exact[i, j] or (free and costs[i, j] > max_cost):
             return i
         cost = pair_cost(components, i, j, L)
+        # Rounding may put a cost below its bound; the larger stays, so that entries never fall.
         if cost > costs[i, j]:
             costs[i, j] = costs[j, i] = cost
         exact[i, j] = exact[j, i] = True
@@ -142,6 +147,8 @@ def update_nearest(i, j, labels, table):
     for k in range(labels.shape[0]):
         if labels[k] != k or k == i:
             continue
+        # Pairs without i and j cost what they did: only components that had one of
+        # the two for a partner are searched again.
         if nearest[k] == i or nearest[k] == j:
             find_nearest(k, table)
         elif costs[k, i] < lowest[k]:
@@ -164,6 +171,7 @@ def pair_cost(components, i, j, L):
     weights, means, covariances, log_dets = components
     p = weights[i] / (weights[i] + weights[j])
     merged = pair_log_det(means[i], means[j], covariances[i], covariances[j], p, L)
+    # Differences first: log-determinants of many columns are large and nearly equal.
     cost = 0.5 * (weights[i] * (merged - log_dets[i]) + weights[j] * (merged - log_dets[j]))
     return max(cost, 0.0)
 
@@ -195,6 +203,7 @@ def factorise(L):
     D = L.shape[0]
     total = 0.0
     for a in range(D):
+        # L[a, a] still is the diagonal entry here.
         smallest = D * EPSILON * L[a, a]
         for b in range(a + 1):
             value = L[a, b]
@@ -234,6 +243,7 @@ def pair_bound(components, i, j, L):
             value += row[b] * u[b]
         across += value * u[a]
     reach = along * along / (p * along + q * across) if along > 0.0 else 0.0
+    # Relative to the larger one: determinants themselves overflow.
     top = max(log_dets[i], log_dets[j])
     volume = top + D * np.log(p * np.exp((log_dets[i] - top) / D) + q * np.exp((log_dets[j] - top) / D))
     merged = volume + np.log1p(p * q * reach)
@@ -251,6 +261,7 @@ def merge_pair(components, i, j, L):
     D = means.shape[1]
     d = np.empty(D)
     for a in range(D):
+        # Before the mean is overwritten.
         d[a] = means[i, a] - means[j, a]
         means[i, a] = p * means[i, a] + q * means[j, a]
     S, T = covariances[i], covariances[j]

@@ -13,6 +13,7 @@ def top_directions(Z, most, directions, scatter):
     """Principal directions of Z'Z and the energy along them, at most `most`; returns their number."""
     directions[:] = 0.0
     scatter[:] = 0.0
+    # Z has few rows and many columns: eigenvectors V of Z Z' give those of Z'Z as diag(value)^-1/2 V'Z.
     value, V = np.linalg.eigh(Z @ Z.T)
     size, largest = len(value), value[-1]
     if not largest > 0.0:
@@ -35,6 +36,8 @@ def take_gaps(c, waiting, j):
     used = c.used[j]
     total = waiting.variance[j].sum()
     if used > 0:
+        # The conditional covariance within the span of the directions turns them;
+        # what lies off it shows in the trace only.
         S = waiting.along[j, :used, :used].copy()
         for k in range(used):
             S[k, k] += c.scatter[j, k]
@@ -59,6 +62,7 @@ def hold_out(c, waiting, j):
     total, R = waiting.variance[j].sum(), w.sum()
     for i in range(m):
         total += w[i] * np.sum(E[i] * E[i])
+    # About a mean of n rows a new row has 1 + 1/n times the variance; `fresh` takes that off.
     keep, fresh = (n / (n + R)) ** 2, 1.0 / (1.0 + 1.0 / n)
     c.held[j] *= keep
     c.expected[j] *= keep
@@ -86,6 +90,7 @@ def fold(c, waiting, j, fading):
     m = waiting.size[j]
     if m == 0:
         return
+    # First of all: once they are folded in, the directions have seen these rows.
     hold_out(c, waiting, j)
     w = waiting.weights[j, :m]
     Y = waiting.rows[j, :m]
@@ -112,6 +117,7 @@ def fold(c, waiting, j, fading):
         root = np.sqrt(w[i])
         for d in range(D):
             Z[used + i, d] = root * (Y[i, d] - mean[d])
+    # The step between both means, weighted so that Z'Z is the scatter about the common one.
     root = np.sqrt(n * R / (n + R))
     for d in range(D):
         delta = mean[d] - c.mean[j, d]
@@ -123,6 +129,7 @@ def fold(c, waiting, j, fading):
             c.diagonal[j, d] += square
             c.trace[j] += square
     c.n[j] = n + R
+    # One direction at least is left for the noise.
     most = min(c.scatter.shape[1], D - 1)
     c.used[j] = top_directions(Z, most, c.directions[j], c.scatter[j])
     waiting.size[j] = 0

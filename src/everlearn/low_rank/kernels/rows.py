@@ -55,6 +55,7 @@ def strangeness(d2, observed, D, calibration):
 def calibrate(c, calibration):
     """Take a cube root into its running mean and variance."""
     calibration[0] += 1.0
+    # A plain mean at first; later the last 2,000 rows or so, because the components change.
     gain = max(1.0 / calibration[0], 1.0 / CALIBRATION_ROWS)
     e = c - calibration[1]
     calibration[1] += gain * e
@@ -74,6 +75,7 @@ def posteriors(mass, height, p):
     for j in range(len(mass)):
         p[j] = np.exp(p[j] - top)
         norm += p[j]
+    # Scaled up again, so that the whole weight of the row is learned by somebody.
     kept = 0.0
     for j in range(len(mass)):
         p[j] /= norm
@@ -106,6 +108,7 @@ def walk(chunk, start, model, log_det, rule):
         chunk.log_density[t], best = posteriors(model.components.mass, height, p)
         c, chunk.z[t] = strangeness(chunk.distance[t, best], D, D, model.calibration)
         strange = chunk.z[t] > rule.novelty and model.calibration[0] >= rule.calibrated
+        # A row in the room is not learned and does not calibrate: a wave of novelties would become the usual.
         if strange and len(room.weights) > 0:
             room.rows[room.size[0]] = chunk.rows[t]
             room.weights[room.size[0]] = chunk.weights[t]
@@ -147,6 +150,7 @@ def distance_with_gaps(x, c, readout, j, L):
             scaled[k, i] = W[k, i] * ip
     z = np.zeros(r)
     if r > 0 and len(observed) > 0:
+        # Woodbury and the determinant lemma on the observed cells: r x r, whatever is missing.
         L[:r, :r] = np.linalg.cholesky(np.eye(r) + scaled @ W.T)
         b = scaled @ e
         v = np.linalg.solve(L[:r, :r], b)
@@ -204,6 +208,7 @@ def fill(x, z, L, c, readout, j, waiting):
             U[k, i] = c.directions[j, k, g]
         waiting.variance[j, g] += w / grow / readout.inverse_psi[j, g]
     if r > 0:
+        # Conditional covariance of the gaps: T'T + psi, kept as its diagonal and as its part along the directions.
         T = np.linalg.solve(L[:r, :r], W)
         for i in range(len(gaps)):
             waiting.variance[j, gaps[i]] += w / grow * np.sum(T[:, i] ** 2)

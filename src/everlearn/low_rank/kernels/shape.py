@@ -27,6 +27,7 @@ def spiked_shape(N, scatter, trace, D, prior_noise):
     lam = np.empty(used)
     dof = max(N - 1.0, 1e-12)
     g = D / dof
+    # The upper edge of the spectrum of pure noise (Marchenko and Pastur): larger sample eigenvalues are signal.
     edge = (1.0 + np.sqrt(g)) ** 2
     r, s = used, prior_noise
     for _ in range(8):
@@ -45,8 +46,11 @@ def spiked_shape(N, scatter, trace, D, prior_noise):
         lam[k] = s
         y = scatter[k] / dof / s
         if k < r and y > edge:
+            # y = l + g l/(l - 1) solved for l; its larger root, less one.
             u = y + 1.0 - g
             above = max((u + np.sqrt(max(u * u - 4.0 * y, 0.0))) / 2.0 - 1.0, 1e-12)
+            # Squared cosine between the sample's direction and the true one: the shorter the stream, the more of the
+            # variance along the sample's direction is noise.
             cos2 = max((1.0 - g / above**2) / (1.0 + g / above), 0.0)
             lam[k] = s * (1.0 + above * cos2)
     return s, lam
@@ -69,7 +73,10 @@ def shape(c, j, prior_noise):
         for k in range(used):
             x = scatter[k] / (N - 1.0)
             ratio = (c.held[j, k] + SPIKED_ROWS * lam[k]) / max(c.expected[j, k] + SPIKED_ROWS * x, 1e-300)
+            # Sample variance times held-out over expected energy: what the
+            # direction was worth to rows that it had not seen.
             out = max(x * min(ratio, MOST_RATIO), 1e-300)
+            # Directions are sorted: a later one cannot have more variance than one before it.
             least = min(least, lam[k] ** (1.0 - omega) * out**omega)
             lam[k] = least
         left = (c.residual[j] + SPIKED_ROWS * s * (D - used)) / ((c.held_rows[j] + SPIKED_ROWS) * (D - used))
@@ -78,6 +85,7 @@ def shape(c, j, prior_noise):
     while rank < used and lam[rank] > LEAST_RATIO * s:
         rank += 1
     if rank < used:
+        # What is dropped goes to the noise, so that the trace is kept.
         total = s * (D - used)
         for k in range(rank, used):
             total += lam[k]
@@ -94,6 +102,7 @@ def refresh(c, j, prior_noise, out):
     s *= grow
     out.rank[j], out.noise[j] = r, s
     psi = c.diagonal[j].copy()
+    # The noise of a column is its scatter off the directions.
     for k in range(r):
         a, u = c.scatter[j, k], c.directions[j, k]
         for i in range(D):
@@ -116,6 +125,7 @@ def refresh(c, j, prior_noise, out):
     if r > 0:
         roots = np.sqrt(out.loading[j, :r])
         M = out.B[j, 1 : 1 + r] @ c.directions[j, :r].T
+        # I + W psi^-1 W', made symmetric to the last bit for the factor.
         M = (M * roots + (M * roots).T) / 2.0 + np.eye(r)
         L = np.linalg.cholesky(M)
         for k in range(r):

@@ -36,6 +36,7 @@ def invert_factor(B, out):
     L, U = empty_matrix(D, D), empty_matrix(D, D)
     log_det = whiten_one(B, L, U)
     inflation = 1e-13
+    # Shares of the variances, so that the units of the columns do not matter.
     while not np.isfinite(log_det) and inflation < 1.0:
         for i in range(D):
             B[i, i] *= 1.0 + inflation

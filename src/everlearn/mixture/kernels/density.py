@@ -33,6 +33,7 @@ def renew(components, answers, shape):
     """Refresh copies of the components that have learned since the last time: few, if questions come often."""
     c, a = components, answers
     for k in range(c.size[0]):
+        # Every row that a component learns changes its mass: an equal one means that the copy is up to date.
         if k >= a.size[0] or a.mass[k] != c.mass[k]:
             a.mass[k], a.counts[k], a.fresh[k] = c.mass[k], c.counts[k], c.fresh[k]
             copy_vector(c.means[k], a.means[k])
@@ -61,6 +62,7 @@ def log_densities(X, handle, out):
         behind = background_joint(x, background, e)
         top = behind
         for k in range(K):
+            # A distance beyond this puts the component NEGLIGIBLE nats below the best so far.
             limit = 2.0 * (answers.heights[k] - top + NEGLIGIBLE)
             d2 = squared_distance(answers.factors[k], answers.means[k], x, e, limit) if limit > 0.0 else 0.0
             joint[k] = answers.heights[k] - 0.5 * d2 if limit > 0.0 else -np.inf

@@ -114,6 +114,8 @@ def moments_of(rows, R):
         for first in range(0, len(own), GATHERED):
             some = own[first : first + GATHERED]
             for a in range(len(some)):
+                # Roots of the weights, so that the product of the gathered rows
+                # with themselves is the weighted scatter.
                 root = math.sqrt(weights[some[a]] * R[some[a], k])
                 for i in range(D):
                     E[a, i] = root * (Z[some[a], i] - means[k, i])
@@ -180,6 +182,7 @@ def joint_without(r, joint, x, k, parts):
     moments, gaussians, shape, own_share = parts
     D, N = x.shape[0], moments.counts[k]
     left = N - r
+    # Nothing is left of the component but this row: it says nothing of it.
     if left < 1e-3 * N or left < 1e-6:
         return -np.inf
     a, whole, scale = r * (N / left + own_share), covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
@@ -191,6 +194,7 @@ def joint_without(r, joint, x, k, parts):
             q += own / rest
             log_rest += math.log(rest)
     else:
+        # q = e'B^-1 e from the log joint that is known already.
         own = 2.0 * (gaussians.heights[k] - joint) * whole
         rest = max(1.0 - a * own, 1e-12)
         q, log_rest = own / rest, math.log(rest)
@@ -209,6 +213,7 @@ def leave_out_row(t, lane, rows, R, parts, joints):
         top = max(top, joints[k, lane])
     if top == -np.inf:
         return top
+    # The background is not made of single rows: it stays as it is.
     s = math.exp(rows.background[t] - top)
     for k in range(R.shape[1]):
         if joints[k, lane] > top - NEGLIGIBLE:
@@ -261,5 +266,6 @@ def log_marginals(moments, shape, background):
             fewer = 0 if shape.diagonal else i
             value += math.lgamma(0.5 * (v + dof - fewer)) - math.lgamma(0.5 * (v - fewer))
         d2 = squared_distance(background.factor, background.centre, moments.means[k], e, np.inf)
+        # The mean of a component has the law of the rows themselves for a prior, as far as it has a row.
         out[k] = value + (background.height - 0.5 * d2) * min(N, 1.0)
     return out

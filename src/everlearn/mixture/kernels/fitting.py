@@ -88,5 +88,7 @@ def change_left_out(rows, old, new, left_out, shape):
     for R in (old[index], new[index]):
         moments, out = moments_of(some, R), np.empty(len(index))
         leave_one_out(some, R, moments, gaussians_of(moments, shape), shape, out, 0)
+        # As shares of each row's density: what the changed components gave before
+        # is taken off, what they give now is added.
         density.append(np.exp(np.minimum(out - left_out[index], 700.0)))
     return float(some.weights @ np.log(np.maximum(1.0 - density[0], 0.0) + density[1] + TINY))

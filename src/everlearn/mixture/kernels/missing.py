@@ -29,6 +29,7 @@ def condition(x, mean, covariance, filled, rest):
         filled[seen[i]] = x[seen[i]]
     solve_lower(L, g, y)
     d2 = dot(y, y, g)
+    # T = Sigma_uo L'^-1: T y is the shift of the conditional mean, T T' what the observed columns explain.
     T = empty_matrix(h, g)
     for a in range(h):
         for i in range(g):
@@ -77,10 +78,12 @@ def fill_sample(X, mixture, uniforms, normals):
             joint[k] = np.log(mixture.weights[k]) + log_density
         softmax(joint, K, joint)
         k, mass = 0, joint[0]
+        # The component is drawn, too: draws from the likeliest one would leave out the spread between components.
         while mass < uniforms[t] and k < K - 1:
             k += 1
             mass += joint[k]
         for a in range(h):
+            # A difference of matrices, singular where the observed columns determine a gap.
             rest[k, gaps[a], gaps[a]] *= 1.0 + 1e-9
         log_det = cholesky_of_block(rest[k], gaps[:h], 0, L)
         for a in range(h):
@@ -112,5 +115,6 @@ def expect_gaps(Z, weights, mixture, sums, start, stop):
                 e = filled[k, i] - mixture.means[k, i]
                 sums.shifts[k, i] += r * e
                 for j in range(D):
+                    # E[(x - mu)(x - mu)'] = deviation of the mean squared, plus the conditional covariance.
                     sums.scatters[k, i, j] += r * (e * (filled[k, j] - mixture.means[k, j]) + rest[k, i, j])
     return value

@@ -53,6 +53,7 @@ def learn_projection(k, r, x, components, u, normals):
     whiten(c.factors[k], c.means[k], x, u)
     s = min(max(dot(axis, u, D), -FARTHEST), FARTHEST)
     progress[1] += r
+    # Page's cumulative sum: evidence against more than one Gaussian is not saved up.
     progress[0] = max(progress[0] + r * learn_along(s, r, along, progress[1]), 0.0)
 
 
@@ -106,6 +107,7 @@ def learn_along(s, r, along, rows):
         rows_along += along[q, 0]
     for q in range(Q + 1):
         n = along[q, 0]
+        # Predictive: a mean of n rows is uncertain by 1/n of the variance.
         variance = max(along[q, 2] / n, LEAST) * (1.0 + 1.0 / n)
         d = s - along[q, 1]
         joint[q] = np.exp(-0.5 * d * d / variance) / np.sqrt(variance) * (n / rows_along if q < Q else 1.0) + 1e-12

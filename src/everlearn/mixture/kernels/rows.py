@@ -56,10 +56,12 @@ def refresh(k, components, shape):
     for i in range(D):
         c.shift[k, i] /= count
         c.means[k, i] += c.shift[k, i]
+    # Deviations were gathered about the frozen mean: count d d' takes the scatter to the new one.
     for i in range(D):
         for j in range(i + 1):
             c.scatter[k, i, j] -= count * c.shift[k, i] * c.shift[k, j]
     c.shift[k] = 0.0
+    # Sigma = scale B; the factor and the height are frozen from here until the component has grown again.
     posterior_scatter(count, c.scatter[k], shape, B)
     scale = covariance_factor(count, shape.tau)
     log_det = invert_factor(B, c.factors[k])
@@ -88,6 +90,7 @@ def squared_distance(factor, mean, x, e, limit):
         for j in range(i + 1):
             y += row[j] * e[j]
         total += y * y
+        # Squares only add up: what is beyond the limit stays beyond it.
         if total > limit:
             break
     return total
@@ -125,6 +128,7 @@ def fade(K, factor, components):
 def background_joint(x, background, e):
     """Log joint of the broad Gaussian behind the components: half a row of N(mean, 4 covariance) of all rows."""
     d2 = squared_distance(background.factor, background.centre, x, e, np.inf)
+    # N(mean, 4 C): ln|4 C| = ln|C| + 2 D ln 2, and a quarter of the distance.
     return np.log(background.rows) + background.height - x.shape[0] * LOG_TWO - 0.125 * d2
 
 
@@ -152,6 +156,7 @@ def add_to(k, r, x, rest, gaps, components):
 def create(K, weight, x, components):
     """Make component K of one row; it must be refreshed."""
     c = components
+    # The row counts as gathered; the refresh that follows makes it the count.
     c.mass[K], c.counts[K], c.fresh[K] = weight, 0.0, weight
     copy_vector(x, c.means[K])
     c.shift[K] = 0.0
@@ -229,6 +234,7 @@ def learn_rows(X, weights, handle, out):
                 continue
             for i in range(X.shape[1]):
                 block.x[i] = block.X[i, lane]
+            # Offered before anything else: the sample takes every row, also one that opens a component.
             if len(reservoir.keys) > 0:
                 offer_row(block.x, w, reservoir, rule.fading.rate, rule.seed)
             if rule.fading.rate > 0.0:
@@ -241,6 +247,7 @@ def learn_rows(X, weights, handle, out):
             beyond = out.distance[t] > threshold and not gaps
             block.joints[c.size[0]] = background_joint(block.x, background, block.e) if beyond else -np.inf
             out.log_density[t] = share(c.size[0] + 1, block.joints) - np.log(c.total[0])
+            # After the density, which is that of before the row.
             c.total[0] += w
             if beyond and c.size[0] < c.mass.shape[0]:
                 k = c.size[0]
@@ -269,6 +276,7 @@ def fill_gaps(lane, components, shape, block):
     """Log joints of the observed part of a row, its squared distances, and what is expected in its gaps."""
     c = components
     for k in range(c.size[0]):
+        # Conditional moments need the covariance itself, not the frozen factor.
         if c.fresh[k] > 0.0:
             renew_distances(k, c, shape, block)
         block.joints[k], block.distances[k, lane] = fill_row(block.x, k, c, shape, block.filled[k], block.rest[k])

@@ -22,6 +22,7 @@ def inverse_factors(B):
     factors, log_dets = np.empty_like(B), np.empty(len(B))
     for k, matrix in enumerate(B):
         L, failed = dpotrf(matrix, lower=1, clean=1)
+        # Not definite to rounding: the way that inflates variances step by step.
         if failed:
             factors[k], log_dets[k] = inverse_factor(matrix)
             continue

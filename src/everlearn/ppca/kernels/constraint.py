@@ -43,14 +43,18 @@ def fisher(model, body, F, A):
         for j in range(q):
             aw += a[j] * w[j]
             aa += a[j] * a[j]
+        # (C^-1)_ii by Woodbury.
         c = (1.0 - aw) / s
+        # Eq. 28, the diagonal of C^-1; the body prints that of C^-2.
         F.mu[i] = (c - aa) / s if body else c
         twice = 2.0 if body else 1.0
         for j in range(q):
+            # Eq. 29: (W'C^-1 W)_jj (C^-1)_ii + (C^-1 W)_ij^2, where W'C^-1 W = I - s M^-1 and C^-1 W = A.
             F_w[j] = twice * ((1.0 - s * M_inv[j, j]) * c + a[j] * a[j])
     if body:
         F.sigma2[0] = (d - q) / s + np.trace(M_inv)
     else:
+        # Eq. 32, |C^-1|_F^2/2: d - q eigenvalues 1/s, the others those of M^-1.
         F.sigma2[0] = 0.5 * ((d - q) / (s * s) + frobenius(M_inv, M_inv))
 
 
@@ -143,6 +147,8 @@ def proximal_noise(A, d, beta, state):
     By Newton's method from the last s, kept inside the bracket by bisection.
     """
     s_ref = state.reference.sigma2[0]
+    # -Q is d/2 ln v + A/(2v); the derivative of the whole, times -2 v^2, is the cubic. It falls from >= 0 at the lower
+    # end to <= 0 at the upper one, so that the root lies between them: no step can make the noise negative.
     strength = 2.0 * beta * state.reference.F_sigma2[0]
     low, high = min(A / d, s_ref), max(A / d, s_ref)
     v = min(max(state.sigma2[0], low), high)

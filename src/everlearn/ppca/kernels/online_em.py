@@ -84,6 +84,7 @@ def add_gap_variance(x, gain, model, S1, row):
     variance = 0.0
     for i in range(x.shape[0]):
         if np.isnan(x[i]):
+            # Var(x_i | x_o) = s + s W_i M_o^-1 W_i', and Cov(x_i, z | x_o) = s W_i M_o^-1.
             variance += s * (1.0 + symmetric_product(row.M_gaps, W[i], row.v))
             for j in range(W.shape[1]):
                 S1[i, j] += gain * s * row.v[j]
@@ -112,6 +113,7 @@ def accumulate(x, observed, blend, model, sums, row):
             target[j] = blend.past * target[j] + f * z[j]
     for i in range(q):
         for j in range(q):
+            # E[z z'] = s M^-1 + z z': the posterior variance is not centred, only the mean of z is.
             moment = model.sigma2 * M_inv[i, j] + blend.centring * z[i] * z[j]
             S2[i, j] = blend.past * S2[i, j] + blend.gain * moment
     if observed < d:
@@ -168,6 +170,7 @@ def expand_loadings(state, scratch):
     """
     S2 = state.S2
     # S2 is overwritten by its factor and then set to I: in the new latent variable nothing of it is left.
+    # P P' = S2^-1 with a triangular P: S1 P is S1 S2^-1 times a root of S2, up to a rotation of the latent axes.
     inverse_factor(S2, scratch.P)
     dot(state.S1, scratch.P, state.W)
     copy_matrix(state.W, state.S1)
@@ -182,6 +185,7 @@ def unconstrained_noise(state, T):
     W = state.W
     copy_vector(state.m, state.mu)
     dot(W.T, W, T)
+    # At W = S1 S2^-1 the terms -2 tr(S1 W') + tr(S2 W'W) of eq. 15 are -tr(S2 W'W).
     return (state.S0[0] - frobenius(state.S2, T)) / W.shape[0]
 
 
@@ -228,6 +232,7 @@ def restart_axis(j, s, state, scratch):
     size = np.sqrt(RESTART * s / square)
     for i in range(d):
         W[i, j] = size * y[i]
+        # So that S1 S2^-1 gives back the new axis in the next M-step.
         S1[i, j] = W[i, j] * S2[j, j]
     dot(W.T, W, scratch.T)
 
@@ -276,6 +281,7 @@ def is_due(x, observed, state, settings, row):
     if settings.policy == EVERY:
         return state.k[0] % settings.period == 0
     if settings.policy == CHANGE:
+        # A row with gaps has fewer terms in its log-density: unscaled, it could not be compared with a complete one.
         value = log_density(x, model_of(state), row) * (x.shape[0] / observed)
         return page_hinkley_step(
             value, state.detector, settings.drift, settings.threshold, settings.min_rows, settings.limit

@@ -116,6 +116,7 @@ def look_up(s, table, first, step):
     if z >= len(table) - 2:
         return np.nan
     f = max(z, 1.0) - k
+    # Catmull and Rom's cubic through four knots: no system is solved, and the slope is continuous.
     a, b, c, d = table[k - 1], table[k], table[k + 1], table[k + 2]
     return b + 0.5 * f * (c - a + f * (2.0 * a - 5.0 * b + 4.0 * c - d + f * (3.0 * (b - c) + d - a)))
 
@@ -191,6 +192,7 @@ def restart(slot, k, new, state, scores, column):
     N = K[m, m]
     n_eff = state.bank.n_eff
     lam = min(1.0, RESET_SAMPLES / n_eff[slot, k])
+    # Eq. 6 with lambda near zero: B = M K shrinks with K, and the prior of the loadings, whose mean is zero, fills up.
     for c in range(m):
         for i in range(B.shape[1]):
             B[c, i] *= lam
@@ -205,6 +207,7 @@ def restart(slot, k, new, state, scores, column):
     derive(member, column)
     copy_matrix(B, state.prior_B[new])
     copy_matrix(K, state.prior_K[new])
+    # a counts half the cells that the noise was estimated from.
     worth = min(1.0, 0.5 * NOISE_SAMPLES * B.shape[1] / member.a[0])
     member.a[0], member.b[0] = worth * member.a[0], worth * member.b[0]
     state.prior_a[new, 0], state.prior_b[new, 0] = member.a[0], member.b[0]
@@ -236,6 +239,7 @@ def leave_out_outliers(slot, state, settings, plan):
     for _ in range(len(rows) // 4):
         r = farthest_row(rows, state.origin, member, x)
         others = np.concatenate((rows[:r], rows[r + 1 :]))
+        # Judged by a model of the other rows: one that has learned an outlier is not surprised by it.
         replay(others, state.origin, prior_at(state, slot), trial, settings.tau, state.rounding[0], plan)
         row = read_row(rows[r], state.origin, x)
         score, distance, tau = evaluate(row, trial, 1.0, 1.0, settings, state.rounding[0], plan)
@@ -315,6 +319,8 @@ def move_origin(state):
             B, K = state.B[s, j], state.K[s, j]
             for c in range(m + 1):
                 for i in range(len(move)):
+                    # M = B' K^-1 changes in its last column, the mean, alone: B
+                    # = M K then loses K[:, m] times the move.
                     B[c, i] -= K[c, m] * move[i]
             gram(B, state.C[s, j])
     for s in range(state.prior_B.shape[0]):
@@ -400,6 +406,7 @@ def fill_model(slot, k, state, tau, model):
     m = p - 1
     for i in range(n):
         mu[i] = state.origin[i]
+        # M = K^-1 B, and the row of the constant is the mean relative to the origin.
         for c in range(p):
             mu[i] += K_inv[m, c] * B[c, i]
         for j in range(m):

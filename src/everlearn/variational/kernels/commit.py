@@ -14,9 +14,11 @@ GAIN_TOLERANCE = 0.02  # columns observed nearly as often as the rows share one 
 def new_axes(plan, m):
     """The affine change of the latent variables that gives them mean zero and unit second moment."""
     K, shift, scale = plan.K, plan.shift, plan.scale
+    # K sums the second moments of (y, 1): its last row over N is the mean of y, K_ii/N the second moment.
     N = K[m, m]
     for i in range(m):
         shift[i] = K[i, m] / N
+        # The floor keeps an axis that explains nothing from dividing by zero.
         scale[i] = math.sqrt(max(K[i, i] / N - shift[i] * shift[i], 1e-12))
 
 
@@ -36,6 +38,7 @@ def change_axes(A, m, shift, scale):
 def change_inverse(A, m, shift, scale):
     """A^-1 <- T'A^-1 T for y = shift + scale y', given the inverse."""
     p = A.shape[0]
+    # Changed rather than inverted again: O(p^2), and no digits lost.
     for i in range(p):
         for j in range(m):
             A[i, m] += A[i, j] * shift[j]
@@ -92,6 +95,7 @@ def change_column(x, b, gain, lam, K_inv, plan, e):
         for d in range(p):
             mean[c] += K_inv[c, d] * b[d]
         fit += mean[c] * ybar[c]
+    # The expectation in place of the gap: then e = S M_i with gain 0, and the loadings of the column stay as they are.
     if np.isnan(x):
         x = fit
     for c in range(p):
@@ -114,6 +118,7 @@ def commit_with_gaps(row, member, seen, lam, plan):
     m = p - 1
     for i in range(n):
         seen[i] = lam * seen[i] + 1.0
+    # A gap does not count as an observation.
     for i in row.gaps:
         seen[i] -= 1.0
     columns, gains = slow_columns(row, seen, plan.K[m, m], p, filled)

@@ -45,6 +45,7 @@ class Weakened(NamedTuple):
 def weaken(state, lam, settings, past, plan):
     """Fill `past`; returns ln|K_t|."""
     m, n = state.B.shape
+    # Eq. 6: q^lambda p0^(1 - lambda) of two Gaussians is a Gaussian whose natural parameters are the weighted sum.
     rest = (1.0 - lam) * settings.k0
     for i in range(m):
         for j in range(m):
@@ -106,6 +107,7 @@ def end_points(row, state, settings, past, plan):
     """lambda by eq. 10: the posterior probability of lambda = 1 against lambda = 0."""
     odds = log_evidence(row, state, 1.0, settings, past, plan)
     odds -= log_evidence(row, state, 0.0, settings, past, plan)
+    # Beyond 700 nats exp overflows; the answer is 0 or 1 long before.
     return 1.0 / (1.0 + math.exp(-min(max(odds + settings.prior_odds, -700.0), 700.0)))
 
 
@@ -119,6 +121,7 @@ def posterior_mean(row, state, settings, past, plan):
     heights = np.empty(CELLS + 1)
     for c in range(CELLS + 1):
         lam = math.exp(-c * CELL)
+        # -c CELL is the log of the Jacobian: d lambda = lambda ds.
         heights[c] = log_evidence(row, state, lam, settings, past, plan) + settings.prior_odds * lam - c * CELL
     top = heights.max()
     total, mean = math.exp(heights[CELLS] - top), math.exp(heights[CELLS] - CELLS * CELL - top)
@@ -155,6 +158,7 @@ def update(row, state, lam, settings, past, plan):
     copy_matrix(past.K, K)
     add_moment(K, plan)
     if len(row.gaps) > 0:
+        # The mean of these loadings stays: B = M K has to follow the new K.
         for i in row.gaps:
             times(past.K_inv, B[:, i], plan.column)
             times(K, plan.column, plan.Mx)

@@ -184,6 +184,7 @@ def observe(row, B, C, K_inv, lam, plan):
             # Few gaps: take their columns off C rather than sum the observed ones.
             for i in row.gaps:
                 C_o[c, d] -= B[c, i] * B[d, i]
+    # M = B' K^-1, hence M'M = K^-1 C K^-1: p x p matrices only, whatever the number of columns.
     sandwich(K_inv, C_o, plan.T, plan.MM)
 
 
@@ -192,12 +193,16 @@ def latent(tau, n_o, m, K_inv, lam, plan):
     """Plan q(y): S^-1 = I + tau M'M + n (lam K)^-1, ybar = tau S M'x less a constant's share; returns ln|S|."""
     S, MM, column = plan.S, plan.MM, plan.column
     p = S.shape[0]
+    # E[Theta'Theta] = M'M + n (tau K)^-1: uncertain loadings shrink y, as a ridge
+    # penalty would. K is weakened by lam first.
     spread = n_o / lam
     for i in range(p):
         for j in range(p):
             S[i, j] = tau * MM[i, j] + spread * K_inv[i, j] if i < m and j < m else 0.0
         S[i, i] += 1.0
         column[i] = tau * plan.Mx[i]
+        # The constant entry is one and known: what it explains is taken off x, and with it the covariance of its
+        # own loadings, the mean, with the others.
         for j in range(m, p):
             column[i] -= tau * MM[i, j] + spread * K_inv[i, j]
     log_det = -invert_spd(S, plan.row)
@@ -219,6 +224,7 @@ def whiten(A, g, m):
             value = A[i, j]
             for k in range(j):
                 value -= A[i, k] * A[j, k]
+            # No pivot of A >= I is below one; what is, rounding has made.
             A[i, j] = value / A[j, j] if j < i else math.sqrt(max(value, 1.0))
         for k in range(i):
             g[i] -= A[i, k] * g[k]
@@ -243,6 +249,7 @@ def log_predictive(row, tau, shape, m, K_inv, lam, plan):
     for j in range(p):
         v += K_inv[j, j] / lam
     t = tau / v
+    # |x - mu|^2 = |x|^2 - 2 mu'x + |mu|^2, from products that are known already.
     d2 = row.xx
     for j in range(m, p):
         d2 += MM[j, j] - 2.0 * plan.Mx[j]
@@ -254,11 +261,13 @@ def log_predictive(row, tau, shape, m, K_inv, lam, plan):
             A[i, j] = t * MM[i, j]
         A[i, i] += 1.0
     log_det, explained = whiten(A, g, m)
+    # Woodbury: the distance under M M' + I/t.
     q = max(t * d2 - t * t * explained, 0.0)
     half = 0.5 * (len(row.x) - len(row.gaps))
     value = half * (math.log(t) - LOG_2PI) - 0.5 * log_det
     if shape <= 0.0:
         return value - 0.5 * q, tau * d2
+    # Student's t: the precision tau ~ Ga(shape, .) integrated out, with its mean held at tau.
     value += math.lgamma(shape + half) - math.lgamma(shape) - half * math.log(shape)
     return value - (shape + half) * math.log1p(0.5 * q / shape), tau * d2
 
@@ -270,6 +279,7 @@ def absorb(row, member, lam, plan):
     p = S.shape[0]
     xx = row.xx
     times(member.K_inv, ybar, v)
+    # A gap counts as its expectation M ybar; what that leaves out, M S, is added by `commit_with_gaps`.
     for i in row.gaps:
         fit = 0.0
         for c in range(p):
@@ -281,6 +291,7 @@ def absorb(row, member, lam, plan):
         for j in range(p):
             K_new[i, j] = lam * member.K[i, j] + S[i, j] + ybar[i] * ybar[j]
             plan.K_inv[i, j] = K_new[i, j]
+            # B' = lam B + ybar x' squared out; u holds lam B x. A pass over the n columns is saved.
             C_new[i, j] = lam * lam * member.C[i, j] + u[i] * ybar[j] + ybar[i] * u[j] + xx * ybar[i] * ybar[j]
     invert_spd(plan.K_inv, plan.column)
 
@@ -316,6 +327,7 @@ def misfit(row, B, plan):
     # A difference of large numbers; a pass over the row is O(np), so only where it is needed.
     if r2 < CANCELLED * row.xx:
         r2 = residual(row, B, plan.K_inv_y, plan.fit)
+    # R = (x - M ybar) ybar' - M S, multiplied out so that only |x - M ybar|^2 and p x p products are needed.
     times(S, Mr, z)
     sandwich(S, MM, plan.T, plan.T_2)
     q = r2 + trace_of_product(S, MM) - trace_of_product(plan.T_2, K_new_inv)
@@ -368,6 +380,8 @@ def evaluate(row, member, lam, rho, settings, rounding, plan):
     learned = tau <= 0.0
     if learned:
         tau = a / b
+    # In this order: q(y) and the score need the products over the observed cells,
+    # to which `absorb` adds the gaps in place.
     observe(row, member.B, member.C, member.K_inv, lam, plan)
     latent(tau, n_o, m, member.K_inv, lam, plan)
     score, distance = log_predictive(row, tau, a if learned else 0.0, m, member.K_inv, lam, plan)

@@ -53,12 +53,14 @@ def replay(rows, origin, prior, member, tau, rounding, plan):
         squares, cells = 0.0, -n * p
         for r in range(len(rows)):
             row = read_row(rows[r], origin, x)
+            # E-step of one row under the loadings of the round before; B_new and plan.K collect the natural parameters.
             observe(row, B, member.C, K_inv, 1.0, plan)
             latent(precision, n - len(row.gaps), m, K_inv, 1.0, plan)
             add_row(row, member, plan, B_new)
             times(K_inv, plan.ybar, plan.K_inv_y)
             squares += residual(row, B, plan.K_inv_y, plan.fit) + trace_of_product(plan.S, plan.MM)
             cells += n - len(row.gaps)
+        # M-step.
         member.a[0] = prior.a[0] + 0.5 * max(cells, 0)
         member.b[0] = max(prior.b[0] + 0.5 * squares, member.a[0] * rounding)
         copy_matrix(B_new, B)
