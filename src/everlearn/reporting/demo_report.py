@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ _SWITCH_ROWS = 25  # rows after a change of regime in which the temperature stil
 _KEPT_ROWS = 2000  # latest rows, whose gaps are filled
 _START_ROWS = 1000  # rows after which faults are looked for
 _COVERAGE = 0.9
+_USUAL = 0.01  # p-value from which on what is left of a row is usual
 
 
 class RegimeResult(NamedTuple):
@@ -41,12 +44,12 @@ class Regimes(NamedTuple):
 
 
 class FaultResult(NamedTuple):
-    """Faults of one kind, how many of them had a row that was novel, and the sensor that is named most often."""
+    """Faults of one kind, how many of them had a row that was novel, and the sensors that are named most often."""
 
     name: str
     n_faults: int
     n_found: int
-    blamed: str = ""
+    blamed: str = ""  # one sensor, or two that are strange together
     n_blamed: int = 0
 
 
@@ -126,8 +129,8 @@ class DemoReport:
         for kind, name in enumerate(FAULTS[1:], start=1):
             counted = FaultResult(name, *self._faults[kind].tolist())
             if model is not None and self._strange[kind]:
-                times = np.bincount(blamed_columns(model, np.array(self._strange[kind])), minlength=len(COLUMNS))
-                counted = counted._replace(blamed=COLUMNS[int(times.argmax())], n_blamed=int(times.max()))
+                ((columns, n),) = Counter(blamed_columns(model, np.array(self._strange[kind]))).most_common(1)
+                counted = counted._replace(blamed=" and ".join(COLUMNS[j] for j in columns), n_blamed=n)
             results.append(counted)
         return results
 
@@ -175,14 +178,37 @@ def _switches(regime: NDArray[np.int64], stays: list[Stay]) -> tuple[int, int, i
     return len(true), int(near.any(axis=1).sum()), int((~near.any(axis=0)).sum())
 
 
-def blamed_columns(model: Any, X: Array) -> NDArray[np.intp]:
-    """For each row, the column without which the rest of the row is most usual."""
+def blamed_columns(model: Any, X: Array) -> list[tuple[int, ...]]:
+    """For each row, the fewest columns without which the rest of it is usual: one, or two where no single one will do.
+
+    Two sensors that fail together vouch for each other: without one of them, the other is as strange as before. Of
+    several choices the one that leaves the most usual rest is taken; where two columns do not explain the row either,
+    the best single one.
+    """
+    D = X.shape[1]
+    pairs = list(combinations(range(D), 2))
+    p_one = _p_values_without(model, X, [(j,) for j in range(D)])
+    best = p_one.argmax(axis=1)
+    blamed: list[tuple[int, ...]] = [(int(j),) for j in best]
+    unexplained = np.flatnonzero(p_one.max(axis=1) < _USUAL)
+    if D > 2 and len(unexplained):
+        p_two = _p_values_without(model, X[unexplained], pairs)
+        for i, p in zip(unexplained, p_two, strict=True):
+            if p.max() >= _USUAL:
+                blamed[i] = pairs[int(p.argmax())]
+    return blamed
+
+
+def _p_values_without(model: Any, X: Array, choices: list[tuple[int, ...]]) -> Array:
+    """p-value of each row without some of its columns, for each choice of these; -1 if one has no value, (n, choices)."""
     n, D = X.shape
-    masked = np.repeat(X, D, axis=0).reshape(n, D, D)
-    masked[:, np.arange(D), np.arange(D)] = np.nan
+    masked = np.repeat(X, len(choices), axis=0).reshape(n, len(choices), D)
+    seen = np.ones((n, len(choices)), dtype=bool)
+    for c, columns in enumerate(choices):
+        masked[:, c, list(columns)] = np.nan
+        seen[:, c] = ~np.isnan(X[:, list(columns)]).any(axis=1)
     # A column without a value cannot be to blame: -1 is below every p-value.
-    usual = np.where(np.isnan(X), -1.0, model.p_value(masked.reshape(-1, D)).reshape(n, D))
-    return np.argmax(usual, axis=1)
+    return np.where(seen, model.p_value(masked.reshape(-1, D)).reshape(seen.shape), -1.0)
 
 
 def _rms(errors: Array) -> float:
