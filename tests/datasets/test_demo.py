@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+import everlearn
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch, demo_stream
 from everlearn.errors import InputError
 from everlearn.gaussian.conditional import impute
 from everlearn.gaussian.mixture import Mixture
-import everlearn
 from everlearn.reporting.demo_report import DemoReport, blamed_columns, find_regimes
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.store.records import Event

@@ -200,7 +200,7 @@ def blamed_columns(model: Any, X: Array) -> list[tuple[int, ...]]:
 
 
 def _p_values_without(model: Any, X: Array, choices: list[tuple[int, ...]]) -> Array:
-    """p-value of each row without some of its columns, for each choice of these; -1 if one has no value, (n, choices)."""
+    """p-value of each row without some of its columns, for each choice of these, (n, choices); -1 if one is a gap."""
     n, D = X.shape
     masked = np.repeat(X, len(choices), axis=0).reshape(n, len(choices), D)
     seen = np.ones((n, len(choices)), dtype=bool)
