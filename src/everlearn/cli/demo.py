@@ -107,7 +107,8 @@ class Observer:
             share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
             blamed = f"{fault.blamed} ({fault.n_blamed} of {fault.n_found})" if fault.n_blamed else ""
             rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed))
-        Table(("fault", "times", "found", "sensors named"), rows, "Faults, found before they were learned").show(console)
+        columns = ("fault", "times", "found", "sensors named")
+        Table(columns, rows, "Faults, found before they were learned").show(console)
         alarms = self._report.alarms()
         console.print(
             f"False alarms: {alarms.unexplained} of {self._report.n_rows:,} rows. Rows that were novel for another "
