@@ -15,7 +15,7 @@ from _page import parser, write_page
 import everlearn
 
 # Columns and rows of each table.
-SIZES = ((8, 5_000), (64, 1_000))
+SIZES = ((8, 20_000), (64, 1_000))
 ROWS_QUICK = 400
 
 
