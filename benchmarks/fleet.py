@@ -326,10 +326,10 @@ def kills_part(folder: Path, options: argparse.Namespace) -> str:
     """One model a group, through kills."""
     return f"""## Through kills
 
-`everlearn learn --by device`, a row of each device in turn, killed (SIGKILL) at random moments after a commit, and
-started again with the same state file.
+`everlearn learn --by device`, a row of each device in turn, as many as an hour has at three a second, killed (SIGKILL)
+at random moments after a commit, and started again with the same state file.
 
-{through_kills(folder, 300, 100 if options.quick else 1200, options.kills)}
+{through_kills(folder, 20, 1500 if options.quick else 10_800, options.kills)}
 """
 
 
