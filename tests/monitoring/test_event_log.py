@@ -22,7 +22,7 @@ def watch(state, X, density, distance, first_row=0):
     return event_log.watch(state, X, density, distance, first_row=first_row, alarm=alarm, detector=detector)
 
 
-def test_a_novelty_has_its_p_value_and_a_change_the_detectors_statistic():
+def test_a_novelty_has_its_p_value_and_a_change_the_log_density_of_its_row():
     X, density, distance = scored(0)
     density[300:] -= 3.0
     observed = (~np.isnan(X)).sum(axis=1)
@@ -31,7 +31,7 @@ def test_a_novelty_has_its_p_value_and_a_change_the_detectors_statistic():
     expected = [(int(t), "novelty", p[t]) for t in np.flatnonzero(seen & (p < LEVEL))]
     _, drops = statistics(PageHinkley(), ChangeState(), density[seen])
     rows = np.flatnonzero(seen)
-    expected += [(int(rows[i]), "change", drops[i]) for i in np.flatnonzero(drops)]
+    expected += [(int(rows[i]), "change", density[rows[i]]) for i in np.flatnonzero(drops)]
     found = event_log.events(watch(event_log.init(), X, density, distance))
     assert any(event.kind == "change" for event in found)
     assert [(e.row, e.kind) for e in found] == [(row, kind) for row, kind, _ in sorted(expected, key=lambda e: e[0])]

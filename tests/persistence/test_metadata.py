@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import everlearn
-from everlearn import IncrementalGaussianMixture, OnlinePPCA
+from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier, OnlinePPCA
 from everlearn.errors import InputError, ModelFileError
 from everlearn.persistence import metadata
 from golden_models import FOLDER
@@ -34,6 +34,22 @@ def test_a_file_says_where_its_model_came_from(tmp_path):
     temp = found["columns"][0]
     assert (temp["low"], temp["high"]) == (pytest.approx(17, abs=0.3), pytest.approx(23, abs=0.3))
     json.dumps(found)
+
+
+def test_ranges_are_those_of_the_rows(tmp_path):
+    """Rows since a component was last refreshed count in full: its mean has moved, and its scatter is about the old."""
+    X = np.random.default_rng(0).normal([5.0, -2.0], [1.0, 0.1], size=(1900, 2))
+    IncrementalGaussianMixture(1).fit(X).save(tmp_path / "m.evl")
+    found = [(column["low"], column["high"]) for column in everlearn.read_metadata(tmp_path / "m.evl")["columns"]]
+    expected = np.transpose(X.mean(axis=0) + 3.0 * np.array([[-1.0], [1.0]]) * X.std(axis=0))
+    np.testing.assert_allclose(found, expected, atol=0.003)
+
+
+def test_a_classifier_says_when_it_was_made(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    IncrementalGaussianMixtureClassifier().fit(X, X[:, 0] > 0).save(tmp_path / "m.evl")
+    found = everlearn.read_metadata(tmp_path / "m.evl")
+    assert metadata._seconds(found["created"]) == metadata._seconds(found["last_row"])
 
 
 def test_no_model_is_built_to_read_it(tmp_path, monkeypatch):

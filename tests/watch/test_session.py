@@ -13,6 +13,7 @@ import pytest
 from everlearn.errors import InputError, StateFileError
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.store.store import Store
+from everlearn.watch import sinks
 from everlearn.watch.session import WatchSession, mark_episode, stored_episodes, stored_traces, watched_columns
 from everlearn.watch.sinks import FIELDS, Command, EpisodeOutputs, Messenger, Webhook, record_of
 from everlearn.watch.watcher import Watcher
@@ -264,6 +265,31 @@ def test_a_webhook_that_refuses_is_not_asked_again(episode):
     receiver.shutdown()
     assert receiver.got == []
     assert "401" in said[0]
+
+
+def test_a_receiver_that_takes_nothing_does_not_keep_the_program_from_ending(monkeypatch):
+    monkeypatch.setattr(sinks, "_MOST_WAITING", 3)
+    called, go_on = threading.Event(), threading.Event()
+
+    class Stuck:
+        place = "http://nowhere"
+
+        def tell(self, record):
+            called.set()
+            go_on.wait(60.0)
+
+    said = []
+    messenger = Messenger(Stuck(), said.append)
+    messenger.put({})
+    assert called.wait(60.0)
+    for _ in range(3):
+        messenger.put({})
+    closing = threading.Thread(target=messenger.close, args=(0.1,))
+    closing.start()
+    closing.join(30.0)
+    go_on.set()
+    assert not closing.is_alive()
+    assert "did not take all" in said[-1]
 
 
 def test_a_command_gets_the_sentence_and_the_fields(episode, tmp_path):

@@ -54,6 +54,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
             fresh._learn(rows, labels, weights)
             checkpoint()
         self._adopt(fresh)
+        self._note_beginning()
         return self
 
     def partial_fit(  # type: ignore[override]

@@ -86,9 +86,13 @@ class StreamEstimator(BaseEstimator):
                 fresh._learn(rows[part], _rows_of(y, part), _rows_of(weights, part))
                 checkpoint()
         self._adopt(fresh)
+        self._note_beginning()
+        return self
+
+    def _note_beginning(self) -> None:
+        """Write down that the model was made now, from rows that ended now."""
         self._last_row_ = time.time()
         self._origin_ = Origin(created=self._last_row_)
-        return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Go on learning from the rows of X in their order.

@@ -136,8 +136,11 @@ class FullCore:
                 return None
             return np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
         c, K = model.components, int(model.components.size[0])
-        weights, means = c.mass[:K] / c.mass[:K].sum(), c.means[:K]
-        variances = c.scatter[:K].diagonal(axis1=1, axis2=2) / np.maximum(c.counts[:K], 1.0)[:, None]
+        # Rows since a component was refreshed are in its scatter, about the mean that it had then.
+        weights, counts = c.mass[:K] / c.mass[:K].sum(), np.maximum(c.counts[:K] + c.fresh[:K], 1.0)[:, None]
+        shift = c.shift[:K] / counts
+        means = c.means[:K] + shift
+        variances = c.scatter[:K].diagonal(axis1=1, axis2=2) / counts - shift**2
         mean = weights @ means
         std = np.sqrt(weights @ (variances + (means - mean) ** 2))
         return mean / frame.inverse + frame.centre, std / frame.inverse

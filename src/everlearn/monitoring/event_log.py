@@ -22,7 +22,7 @@ class Event(NamedTuple):
     """Something that happened in a stream.
 
     `value` is the p-value of a novelty: the share of the nearest component's own rows that lie farther from it. For a
-    change it is the detector's statistic: the drop of the log-density, in standard deviations, that had accumulated.
+    change it is the log-density of the row at which it was noticed.
     """
 
     row: int

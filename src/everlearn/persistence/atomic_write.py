@@ -76,10 +76,10 @@ def _replace(target: Path, data: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    _flush_folder(target.parent)
+    flush_folder(target.parent)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make the new name durable, where the system lets a folder be opened and flushed."""
     # Without this the file is whole after a power failure, but perhaps the old one. Windows opens no folders.
     with contextlib.suppress(PermissionError, NotImplementedError):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from everlearn.errors import InputError, SourceLostError, require
+from everlearn.persistence.atomic_write import flush_folder
 from everlearn.streams.sources import kafka, mqtt, redis
 from everlearn.streams.sources.messages import Address, address
 
@@ -221,6 +222,7 @@ class ParquetTableWriter(Writer):
                 os.fsync(file.fileno())
             # A part is there whole or not at all.
             os.replace(draft, self._part(self._n_parts))
+            flush_folder(self._where)  # else the commit that counts the part could outlive its name
             self._n_parts += 1
             self._waiting = []
         # One file is one row group for each write; small ones make it large and slow to read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -149,8 +150,9 @@ class Messenger:
 
     def close(self, patience: float = 10.0) -> None:
         """Wait for news to be taken, at most some seconds."""
-        self._queue.put(None)
         end = time.monotonic() + patience
+        with contextlib.suppress(queue.Full):  # the thread ends by `_stop` then
+            self._queue.put(None, timeout=patience)
         self._thread.join(max(0.0, end - time.monotonic()))
         self._stop.set()
         if self._thread.is_alive():

@@ -63,6 +63,20 @@ def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(log, tmp_path):
     assert reader.notes == [f"{log} was replaced by another file; that is read from its beginning."]
 
 
+def test_a_file_whose_name_speaks_of_truncation_is_rotated_as_any_other(tmp_path):
+    log = tmp_path / "truncated.csv"
+    log.write_text("a,b\n" + text(0, 1000))
+    reader = Reader(str(log))
+    reader.wait_for(1000)
+    with log.open("a") as old:
+        os.rename(log, tmp_path / "old.csv")
+        (tmp_path / "new.csv").write_text("a,b\n" + text(5000, 6000))
+        old.write(text(1000, 1200))
+        old.flush()
+        os.rename(tmp_path / "new.csv", log)
+    assert reader.wait_for(2200) == [*range(1200), *range(5000, 6000)]
+
+
 def test_a_file_that_is_replaced_at_once_by_a_longer_one(log, tmp_path):
     reader = Reader(str(log))
     reader.wait_for(1000)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from everlearn.cli.common import check_place, errors_explained, load_model, names_in
+from everlearn.persistence.atomic_write import write_whole
 
 _EXAMPLES = """
 Examples:
@@ -61,7 +62,7 @@ def command(
         if kind in (None, "model"):
             model.save(output, answers=True)
         else:
-            Path(output).write_bytes(_exported(model, kind, names_in(gaps)))
+            write_whole(output, _exported(model, kind, names_in(gaps)), "exported model")
     size = f"{Path(output).stat().st_size / 1024:,.0f} KiB"
     console = Console(quiet=quiet, highlight=False)
     for word in words:

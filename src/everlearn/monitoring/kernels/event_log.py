@@ -43,7 +43,7 @@ def record(row, kind, value, log, n_events):
 
 @kernel
 def watch_rows(X, log_density, distance, first_row, rules, log):
-    """Add up log-densities, and record novelties (with their squared distance) and changes (with the drop).
+    """Add up log-densities, and record novelties (with their squared distance) and changes (with the log-density).
 
     Updates the arrays of `log` in place; returns the number of events so far.
     """
@@ -57,7 +57,6 @@ def watch_rows(X, log_density, distance, first_row, rules, log):
         # Before the change test, so that a novelty stands before the change that it completes at the same row.
         if distance[t] > rules.alarm[observed]:
             n_events = record(first_row + t, NOVELTY, distance[t], log, n_events)
-        drop = step_in_place(density, log.memory, rules.detector)
-        if drop > 0.0:
-            n_events = record(first_row + t, CHANGE, drop, log, n_events)
+        if step_in_place(density, log.memory, rules.detector) > 0.0:
+            n_events = record(first_row + t, CHANGE, density, log, n_events)
     return n_events

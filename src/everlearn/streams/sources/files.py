@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from everlearn.errors import InputError
 from everlearn.streams.sources.arrow_files import TABLE_MAGIC, TableFile
@@ -34,6 +34,13 @@ _PRINT_BYTES = 4096
 
 class FileReplacedError(Exception):
     """The file that is followed was replaced, or begun again: what is read next is not what follows."""
+
+
+class Replacement(NamedTuple):
+    """What happened to a file that is followed."""
+
+    said: str
+    begun_anew: bool  # the same file from its beginning; otherwise another one has its name, and it can be read on
 
 
 class TextFormat(Protocol):
@@ -259,7 +266,7 @@ class FileBytes:
         """Bytes of the file on disk that were read."""
         return self.file.tell() if not self.file.closed else 0
 
-    def what_happened(self, head: bytes, tail: bytes, offset: int) -> str | None:
+    def what_happened(self, head: bytes, tail: bytes, offset: int) -> Replacement | None:
         """Whether the file at the path still goes on what was read up to an offset; if not, what happened to it.
 
         Parameters
@@ -275,9 +282,10 @@ class FileBytes:
             return None  # renamed, and nothing in its place yet: the old one may still be written to
         # Renamed by logrotate and made anew: the handle still reads the old file, which is read to its end first.
         if (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
-            return f"{self.path} was replaced by another file; that is read from its beginning."
+            said = f"{self.path} was replaced by another file; that is read from its beginning."
+            return Replacement(said, begun_anew=False)
         if there.st_size < offset:
-            return f"{self.path} was truncated; it is read again from its beginning."
+            return Replacement(f"{self.path} was truncated; it is read again from its beginning.", begun_anew=True)
         if (there.st_mtime_ns, there.st_size) != self._checked:
             # A separate handle: the place of reading in the other one stays.
             with open(self.path, "rb") as file:
@@ -285,7 +293,8 @@ class FileBytes:
                 file.seek(offset - len(tail))
                 same = same and file.read(len(tail)) == tail
             if not same:
-                return f"{self.path} was truncated and written anew; it is read again from its beginning."
+                said = f"{self.path} was truncated and written anew; it is read again from its beginning."
+                return Replacement(said, begun_anew=True)
             self._checked = (there.st_mtime_ns, there.st_size)
         return None
 
@@ -422,7 +431,7 @@ class TextFile:
         # The blocks begin at the offset, so that the same position gives the same batches after a restart.
         self._bytes.seek(offset)
         self._skipping = ended = False
-        self._replaced: str | None = None
+        self._replaced: Replacement | None = None
         waiting, size = b"", BLOCK_BYTES
         while waiting or not ended:
             waiting, ended = self._filled(waiting, size, offset)
@@ -436,7 +445,7 @@ class TextFile:
             if len(batch.X) or batch.bad:
                 yield batch._replace(position=self._position(offset, line))
         if self._replaced:
-            raise FileReplacedError(self._replaced)
+            raise FileReplacedError(self._replaced.said)
 
     def _filled(self, waiting: bytes, size: int, offset: int) -> tuple[bytes, bool]:
         """Read on until there are `size` bytes, or what there is now; tells whether no more will come.
@@ -454,7 +463,7 @@ class TextFile:
             self._replaced = self._bytes.what_happened(self._print[:behind], tail, behind)
         # What lies behind the place in a file that was begun anew is part of other rows; a file that was renamed still
         # has its own.
-        truncated = self._replaced is not None and "truncated" in self._replaced
+        truncated = self._replaced is not None and self._replaced.begun_anew
         data, short = (b"", True) if truncated else self._bytes.read(size - len(waiting))
         self._at_end = short
         if short and follows and self._replaced is None:

@@ -10,9 +10,11 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from everlearn.errors import StateFileError
+from everlearn.persistence.atomic_write import flush_folder
 
 APPLICATION_ID = 0x45564C4E  # "EVLN"
 FORMAT_VERSION = 2
@@ -122,6 +124,7 @@ class StateFile:
             with open(scratch, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(scratch, place)
+            flush_folder(Path(place).parent)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(scratch)

@@ -19,6 +19,8 @@ CHANGES = PERIOD, 2 * PERIOD
 RUNS = 10, 100
 # Section 3.1, in the order of its three periods.
 DIRECTIONS = np.array([[5.0, -1.0], [1.0, 5.0], [-3.0, 3.0]])
+# Angles are told from -28 to 152 degrees: midway between the third true axis, at 135, and the first, at -11 or 169.
+CUT = 28.0
 LETTERS = {
     "A": (".###.", "#...#", "#####", "#...#", "#...#"),
     "B": ("####.", "#...#", "####.", "#...#", "####."),
@@ -81,9 +83,9 @@ def degrees_off(axes: Array, truth: Array) -> Array:
 
 
 def angle(axes: Array) -> Array:
-    """Angle of 2-D axes from the first coordinate, from -45 to 135 degrees, in which the true ones lie inside."""
+    """Angle of 2-D axes from the first coordinate, in degrees, cut where no true one is near."""
     turned = np.degrees(np.arctan2(axes[..., 1], axes[..., 0]))
-    return (turned + 45.0) % 180.0 - 45.0
+    return (turned + CUT) % 180.0 - CUT
 
 
 class Study:
