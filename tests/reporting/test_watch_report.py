@@ -55,7 +55,7 @@ def words(page):
 def test_it_says_what_happened_when_how_long_which_sensor_and_how_sure(report):
     said = words(report)
     assert "pump.csv: what happened" in said
-    assert "3 episodes (1 unusual behaviour, 1 frozen sensor, 1 break in the data), 1 of them alarms." in said
+    assert "3 episodes (1 unusual behaviour, 1 frozen sensor, 1 break in the data), 1 of them an alarm." in said
     assert "bearing temp [°C] &lt;x&gt; 71.2, expected 52.0 to 55.0 from the other sensors" in said
     assert "02:42 to 02:57" in said
     assert "15 min" in said

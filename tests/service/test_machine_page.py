@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
+from browser_tools import CHROMIUM, DRIVER, open_browser, screenshot, shot_of, size, until
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.store.records import NAN, Event
@@ -21,8 +18,6 @@ from everlearn.watch.traces import TracePoint
 from everlearn.watch.watcher import Watcher
 from service_tools import Service
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
 COLUMNS = [f"sensor {j} [bar]" for j in range(8)]
 ISO = TimeFormat("iso", zone="+00:00")
@@ -30,19 +25,8 @@ BEGIN, HOURS = 1762300800.0, 168  # a week from 2025-11-05 00:00 UTC, a point ev
 WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
-def until(browser, condition, seconds=120):
-    return WebDriverWait(browser, seconds, poll_frequency=0.1).until(lambda driver: condition(driver))
-
-
 def text(browser, name):
     return browser.find_element(By.ID, name).text
-
-
-def size(browser, width, height, scheme="light"):
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 def traces():
@@ -81,12 +65,7 @@ def service(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = open_browser(tmp_path_factory.mktemp("chromium"))
     yield driver
     driver.quit()
 
@@ -98,7 +77,7 @@ def bottom(browser, selector):
     return browser.execute_script(script, selector)
 
 
-def test_the_wall_shows_the_state_the_sensors_and_the_episode_without_scrolling(browser, service, tmp_path):
+def test_the_wall_shows_the_state_the_sensors_and_the_episode_without_scrolling(browser, service):
     size(browser, 1920, 1080)
     browser.get(service.url)
     until(browser, lambda b: text(b, "banner-words") == f"Alarm: {COLUMNS[2]}")
@@ -112,8 +91,11 @@ def test_the_wall_shows_the_state_the_sensors_and_the_episode_without_scrolling(
     assert "expected 9.7 to 10.3" in third.text
     # The last hour by default: the episode that lasts is in it, the one of a week ago is not.
     assert [span.get_attribute("data-episode") for span in browser.find_elements(By.CSS_SELECTOR, ".span")] == ["2"]
-    assert browser.save_screenshot(str(tmp_path / "wall.png"))
-    assert (tmp_path / "wall.png").stat().st_size > 20_000
+    # What is seen from across the room: a red banner, and a red span over the third sensor only.
+    red, green, blue = shot_of(browser, browser.find_element(By.ID, "banner")).reshape(-1, 3).mean(axis=0)
+    assert red > max(green, blue) + 60
+    red, green, _ = shot_of(browser, third.find_element(By.CSS_SELECTOR, ".span")).reshape(-1, 3).mean(axis=0)
+    assert red > green + 10
 
 
 def test_a_week_is_shown_quickly_and_can_be_zoomed(browser, service):
@@ -146,6 +128,7 @@ def test_phone_and_dark(browser, service):
     ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert sum(map(int, ground[4:-1].split(","))) < 120, f"not dark: {ground}"
     assert bottom(browser, ".banner") < 844
+    assert screenshot(browser, 2, 830, 8, 8).sum(axis=2).mean() < 150, "the screenshot is not dark"
 
 
 def test_seen_takes_the_alarm_off_and_the_second_tab_has_the_model(browser, service):

@@ -47,6 +47,21 @@ def test_each_fault_is_one_episode_of_its_kind(faulty):
     assert [episode.number for episode in episodes] == [1, 2, 3]
 
 
+def test_values_far_off_are_an_alarm_and_sensors_that_are_silent_for_seconds_are_not(faulty):
+    _, episodes = faulty
+    assert [episode.severity for episode in episodes] == ["alarm", "look", "look"]
+
+
+def test_a_sensor_that_is_gone_becomes_an_alarm_after_five_minutes():
+    X = machine(n=1400)
+    X[1000:, 2] = np.nan
+    watcher, severities = Watcher(COLUMNS), []
+    for end in (1200, 1280, 1310, 1400):
+        start = watcher.n_rows
+        severities += [e.severity for e in watcher.watch(X[start:end], np.arange(float(start), end))]
+    assert severities == ["look", "look", "alarm", "alarm"]
+
+
 def test_begin_and_end_are_those_of_the_fault(faulty):
     _, episodes = faulty
     for episode, (begin, end) in zip(episodes, [(1500, 1559), (2000, 2039), (2400, 2439)], strict=True):
@@ -216,6 +231,17 @@ def test_another_fault_is_another_episode():
     assert "flow" in episodes[1].blamed[:2]
 
 
+def test_another_fault_is_seen_beside_a_worse_row_of_the_first():
+    """Both are in the 32 rows of which one is explained: the jump of another sensor must not be lost."""
+    X = machine(n=2400)
+    X[1500:2400, 1] += 12.0
+    X[2085, 1] += 80.0
+    X[2095:2160, 2] += 30.0
+    _, episodes = watched(X)
+    assert [episode.first_row for episode in episodes[:2]] == [1500, 2095]
+    assert "flow" in episodes[1].blamed[:2]
+
+
 def test_a_sensor_that_appears_is_checked_for_frozen_values_at_once():
     X = machine(n=1300)
     oil = np.random.default_rng(1).normal(30, 1, 1300)
@@ -246,5 +272,8 @@ def test_silence_is_an_episode_that_ends_with_the_next_row():
     (begun,) = watcher.silence(11.0)
     assert (begun.kind, begun.begin, begun.is_open) == ("no data", 49.0, True)
     assert watcher.silence(20.0) == []
+    (worse,) = watcher.silence(301.0)
+    assert (begun.severity, worse.number, worse.severity) == ("look", begun.number, "alarm")
+    assert watcher.silence(400.0) == []
     (over,) = watcher.watch(X[50:], times[50:] + 600.0)
     assert (over.number, over.status, over.end) == (begun.number, "over", 650.0)

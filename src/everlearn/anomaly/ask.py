@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from everlearn.anomaly.kernels import past as past_kernels
 from everlearn.anomaly.kernels import rows as kernels
@@ -57,7 +57,7 @@ def view_parts(parts: Array) -> dict[str, Array]:
         own = parts[:, of == view]
         told = ~np.isnan(own)
         # The mean of 1/p, in logs.
-        total = logsumexp(np.where(told, own, -np.inf), axis=1)
+        total = np.logaddexp.reduce(np.where(told, own, -np.inf), axis=1)
         found[view] = np.where(told.any(axis=1), total - np.log(np.maximum(told.sum(axis=1), 1)), 0.0)
     return found
 
@@ -104,13 +104,12 @@ def given_others(density: Density, x: Array) -> tuple[Array, Array, Array, Array
     mean, sd, log_w = _conditionals(density, z, seen)
     standard = (z[seen] - mean) / sd
     # Both tails in logs: far out the distribution function rounds to 0 or 1, and the smaller tail would be lost.
-    lower, upper = (logsumexp(log_w + log_ndtr(sign * standard), axis=0) for sign in (1.0, -1.0))
+    lower, upper = (np.logaddexp.reduce(log_w + log_ndtr(sign * standard), axis=0) for sign in (1.0, -1.0))
     out[0, seen] = np.minimum(2.0 * np.exp(np.minimum(lower, upper)), 1.0)
     w = np.exp(log_w)
     scale, centre = density.scale[seen], density.centre[seen]
     out[1, seen] = (w * mean).sum(axis=0) * scale + centre
-    for place, q in zip((2, 3), INTERVAL, strict=True):
-        out[place, seen] = _quantile(q, w, mean, sd) * scale + centre
+    out[2:, seen] = _quantiles(np.array(INTERVAL), w, mean, sd) * scale + centre
     return tuple(out)  # type: ignore[return-value]
 
 
@@ -129,15 +128,17 @@ def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, 
     joint = density.log_weights - log_det - 0.5 * np.einsum("ki,ki->k", e, Pe)
     # The column's own term is taken out of the joint: what stays is the weight of the component given the others.
     log_w = joint[:, None] + 0.5 * Pe**2 / diagonal - 0.5 * np.log(diagonal)
-    return z[seen] - Pe / diagonal, sd, log_w - logsumexp(log_w, axis=0)
+    return z[seen] - Pe / diagonal, sd, log_w - np.logaddexp.reduce(log_w, axis=0)
 
 
-def _quantile(q: float, w: Array, mean: Array, sd: Array) -> Array:
-    """Quantiles of univariate mixtures, one a column, by bisection."""
-    # Wide enough for any quantile in double precision, and 60 halvings leave nothing of it.
-    low, high = (mean - 40.0 * sd).min(axis=0), (mean + 40.0 * sd).max(axis=0)
+def _quantiles(q: Array, w: Array, mean: Array, sd: Array) -> Array:
+    """Quantiles (len(q), D) of univariate mixtures, one a column, by bisection between those of their components."""
+    own = mean + sd * ndtri(q)[:, None, None]
+    low, high = own.min(axis=1), own.max(axis=1)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        below = (w * ndtr((middle - mean) / sd)).sum(axis=0) < q
+        below = (w * ndtr((middle[:, None] - mean) / sd)).sum(axis=1) < q[:, None]
         low, high = np.where(below, middle, low), np.where(below, high, middle)
+        if np.all(high - low <= 1e-12 * (np.abs(low) + np.abs(high))):
+            break
     return 0.5 * (low + high)

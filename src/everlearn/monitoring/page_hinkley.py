@@ -31,17 +31,19 @@ class PageHinkley:
 
     Mean and spread are robust from the start: of the first `min_rows` values the two lowest and the highest count no
     more than `limit` standard deviations of the others, later values no more than `limit` of all. Log-densities have a
-    long tail to the left, which a low limit keeps from adding up. The defaults signal less than once in 10,000 rows of
-    log-densities that do not change, and a drop by one standard deviation after 10 to 17 rows, sooner than river's
-    best detector at that rate; Gaussian values take 19 rows, where river's best takes 14. Values that are correlated
-    with the one before by 0.3 signal five times in 10,000 rows, with ``threshold=14`` 1.4 (benchmarks/changes.py).
+    long tail to the left, which a low limit keeps from adding up.
+
+    Values that depend on those before, or with a tail to the left, accumulate drops more often than independent
+    Gaussian ones. The test estimates by how much, from their autocovariance and third moment while nothing drops, and
+    raises the threshold so that false signals stay as rare. benchmarks/changes.py measures it.
 
     Parameters
     ----------
-    drift : float, default=0.4
+    drift : float, default=0.5
         Drop, in standard deviations a row, that is tolerated.
-    threshold : float, default=11.0
-        Accumulated drop, in standard deviations, that signals a change.
+    threshold : float, default=7.5
+        Accumulated drop, in standard deviations, that signals a change of independent Gaussian values. That of other
+        values is scaled to be as rare.
     min_rows : int, default=30
         Rows from which mean and spread are estimated before the test begins (burn-in), five at least.
     limit : float, default=2.0
@@ -59,8 +61,8 @@ class PageHinkley:
     [True]
     """
 
-    drift: float = 0.4
-    threshold: float = 11.0
+    drift: float = 0.5
+    threshold: float = 7.5
     min_rows: int = 30
     limit: float = 2.0
 

@@ -45,6 +45,8 @@ svg { width: 100%; height: auto; display: block; margin: 4px 0 10px; }
 .trace { fill: none; stroke: var(--trace); stroke-width: 1.4; } .extremes { fill: var(--trace); opacity: 0.35; }
 .band { fill: var(--band); opacity: 0.8; } .lane { fill: var(--rule); opacity: 0.35; }
 .span.fault { fill: var(--alarm); opacity: 0.35; } .span.look { fill: var(--look); opacity: 0.35; }
+@media (max-width: 600px) { main { padding: 16px 12px 40px; } td, th { padding-right: 6px; font-size: 13px;
+  overflow-wrap: anywhere; } }
 @media print { main { padding: 0; } h2 { break-after: avoid; } svg, tr { break-inside: avoid; } }
 """
 
@@ -126,7 +128,8 @@ def summary(episodes: Sequence[Episode], axis: Axis) -> str:
     alarms = sum(episode.severity == "alarm" for episode in episodes)
     kinds = Counter(_CALLED[episode.kind] for episode in episodes)
     told = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-    text = f"{len(episodes)} episode{'s' * (len(episodes) > 1)} ({told}), {alarms} of them alarms."
+    text = f"{len(episodes)} episode{'s' * (len(episodes) > 1)} ({told}), "
+    text += "1 of them an alarm." if alarms == 1 else f"{alarms} of them alarms."
     blamed = Counter(episode.blamed[0] for episode in episodes if episode.sensors and episode.kind != "sampling")
     if blamed:
         name, n = blamed.most_common(1)[0]

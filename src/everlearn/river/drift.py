@@ -19,9 +19,9 @@ class ChangeDetector(base.DriftDetector):
 
     Parameters
     ----------
-    drift : float, default=0.4
+    drift : float, default=0.5
         Change of the mean, in standard deviations, that is tolerated.
-    threshold : float, default=11.0
+    threshold : float, default=7.5
         Accumulated change, in standard deviations, that signals.
     min_rows : int, default=30
         Values from which mean and spread are estimated before the test begins.
@@ -45,8 +45,8 @@ class ChangeDetector(base.DriftDetector):
 
     def __init__(
         self,
-        drift: float = 0.4,
-        threshold: float = 11.0,
+        drift: float = 0.5,
+        threshold: float = 7.5,
         min_rows: int = 30,
         limit: float = 2.0,
         mode: str = "both",

@@ -10,7 +10,8 @@ from everlearn.errors import StateFileError
 KINDS = ("unusual", "drift", "frozen", "gone", "no data", "sampling")
 """Unusual rows, a slow drift, a sensor that is frozen or gone, rows that are missing or do not come, another sampling
 rate."""
-LOOK, ALARM = "look", "alarm"
+LOOK, ALARM = SEVERITIES = ("look", "alarm")
+"""How urgent an episode is; see `everlearn.watch.severity`."""
 OPEN, OVER, ACCEPTED = "open", "over", "accepted"
 """An episode lasts, is over, or lasted so long that it was accepted as the new normal."""
 

@@ -16,11 +16,16 @@ from everlearn.streams.prequential import restored_count
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.typing import Array
 from everlearn.watch.drift import LASTING, DriftCheck
-from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, Blame, Episode
+from everlearn.watch.episodes import ACCEPTED, ALARM, OVER, SEVERITIES, Blame, Episode
+from everlearn.watch.evidence import BEYOND_DOUBT, LEAST_SHARE, UNKNOWN, Unusual
+from everlearn.watch.expectation import Expectation, explanation_of
+from everlearn.watch.json_arrays import array_of, json_list, json_value
 from everlearn.watch.rates import parse_rate
 from everlearn.watch.sensors import FIRST_STEPS, GAP_FACTOR, PaceCheck, SensorChecks, Steps
 from everlearn.watch.sentences import sentence
+from everlearn.watch.severity import is_sure, severity_of_absence, severity_of_departure
 from everlearn.watch.state import SensorMarks
+from everlearn.watch.verdicts import Verdict, departure, restored_verdict
 
 CHUNK = 32  # rows between two explanations: each takes as long as several rows
 QUIET_SECONDS = 300.0  # without an alarm, after which an episode is over
@@ -31,29 +36,17 @@ LEAST_INTERVAL, MOST_INTERVAL = 1e-6, 1e9  # seconds between two rows that can b
 WARM_UP_ROWS = 600
 # The detector keeps the rows of an episode until they are accepted or over: at most so many.
 MOST_HELD = 50_000
-# An alarm, not only something to look at: p-values a thousand times below the rate that was asked for, several times.
-ALARM_FACTOR, ALARM_ROWS = 1e-3, 5
 CONFIRMED_ROWS = 3
-MOST_BLAMED = 4
-MOST_NATS = 50.0
-LEAST_SHARE = 0.1  # of the blame that a sensor must have to be told of first
 MOST_MARKS = 200
-# A drift: after twenty minutes one sensor alone departs steadily (correlation with time) and ever farther; it is over
-# when the value is off by no more than three usual errors.
-DRIFT_SECONDS, LEAST_COURSE, MOST_COURSE = 1200.0, 8, 64
-ALONE, STEADY, DRIFT_GROWTH, DRIFT_BACK, DRIFT_LEFT = 0.8, 0.7, 1.3, 3.0, 0.6
+# A drift is looked for in episodes of twenty minutes; it is over when the value is off by no more than three usual
+# errors.
+DRIFT_SECONDS, DRIFT_BACK, DRIFT_LEFT = 1200.0, 3.0, 0.6
 FIRST_PROBE = 200  # row, when the detector has learned what it learns in any case
 PROBE_SECONDS = 20.0  # between two questions what is expected of each sensor
-# Errors of expectations: how many are remembered, from how many on they count, and how many usual ones an episode must
-# be off by (chosen on three seeds of the pump, not on other machines).
-ERRORS_KEPT, LEAST_ERRORS, LEAST_SIZE = 4000, 10, 5.0
-# Standard errors of the long-run relation between the sensors by which an episode must be off: beyond what was learned
-# the mixture knows nothing, while the relation holds on. Where a value has jumped, by so many usual changes from a
-# probe to the next or within five minutes, that is not asked: two sensors that go together look like a new range.
-LEAST_ERROR, JUMP = 4.0, 8.0
-BEYOND_DOUBT, UNKNOWN = 1e9, 1e12  # standard errors of a jump, and of a sensor of which too little is known
+# Where a value has jumped, by so many usual changes from a probe to the next or within five minutes, the long-run
+# relation between the sensors is not asked: two sensors that go together look like a new range.
+JUMP = 8.0
 LEAST_DOF = 4.0  # degrees of freedom from which the relation is asked
-NORMAL_90 = 1.645  # half width of the interval that holds 90 % of a Gaussian, in standard deviations
 # A sensor that appears is watched with the others after so many rows: the units of the detector's view of the past are
 # fixed at row 640, of which 400 are the sample of what was known before.
 GROWING_ROWS = 700
@@ -70,191 +63,11 @@ class Row(NamedTuple):
     time: float
 
 
-class Verdict(NamedTuple):
-    """What a person said of an episode: its first sensor, and how far that was from what was expected."""
-
-    number: int
-    sensor: str
-    departure: float
-    """In the unit of the sensor; negative below, 0 where the value itself was expected."""
-
-    def holds(self, blame: Blame) -> bool:
-        """Whether a sensor departs as the marked one did: on the same side, and not much farther."""
-        return blame.sensor == self.sensor and 0.0 <= departure(blame) / (self.departure or 1e-300) <= 1.25
-
-
-def departure(blame: Blame) -> float:
-    """How far a value lies outside of where it was expected; 0 inside, or where nothing is known."""
-    if blame.value > blame.high:
-        return blame.value - blame.high
-    return blame.value - blame.low if blame.value < blame.low else 0.0
-
-
 class Fault:
     """An episode of a sensor, or of the pace of the stream, that lasts."""
 
     def __init__(self, kind: str, columns: list[int], episode: Episode) -> None:
         self.kind, self.columns, self.episode = kind, columns, episode
-
-
-class Expectation:
-    """What is expected of each sensor from the others, asked now and then, and how wrong that usually is.
-
-    A mixture of rows that resemble their neighbours in time is surer of itself than it should be: twelve hours of a
-    slow temperature are a few dozen independent values. The errors over time tell how wide expectations really are.
-
-    Attributes
-    ----------
-    low, high : ndarray of shape (D,)
-        The latest answer: where 90 % of the values of each sensor lie given the others.
-    """
-
-    def __init__(self, n_columns: int) -> None:
-        self.low, self.high = (np.full(n_columns, np.nan) for _ in range(2))
-        self._squares, self._n = np.zeros(n_columns), np.zeros(n_columns)
-
-    def take(self, explanation: Any, *, learns: bool) -> None:
-        """Take the explanation of one row, whose errors are usual ones if `learns`."""
-        self.low, self.high = explanation.low[0], explanation.high[0]
-        error = explanation.values[0] - 0.5 * (self.low + self.high)
-        some = np.isfinite(error)
-        if not learns or not some.any():
-            return
-        # One strange value counts no more than four usual errors.
-        square = np.where(self._n > 0, np.minimum(error**2, 16.0 * self._squares), error**2)
-        self._n[some] += 1
-        rate = 1.0 / np.clip(self._n, 1, ERRORS_KEPT)
-        self._squares[some] += (rate * (square - self._squares))[some]
-
-    def sizes(self, explanation: Any) -> Array:
-        """How far the values of an explained row are from what was expected, in usual errors."""
-        error = np.abs(explanation.values[0] - 0.5 * (explanation.low[0] + explanation.high[0]))
-        half = 0.5 * (explanation.high[0] - explanation.low[0]) / NORMAL_90
-        usual = np.maximum(np.sqrt(self._squares), half)
-        return np.where((self._n >= LEAST_ERRORS) & (usual > 0), error / np.maximum(usual, 1e-300), 0.0)
-
-    def grow(self, n_columns: int) -> None:
-        """Add columns behind the others, of which nothing is known."""
-        unknown, zeros = np.full(n_columns, np.nan), np.zeros(n_columns)
-        self.low, self.high = (np.concatenate([x, unknown]) for x in (self.low, self.high))
-        self._squares, self._n = (np.concatenate([x, zeros]) for x in (self._squares, self._n))
-
-    def memory(self) -> list[Any]:
-        """All of it as JSON values."""
-        return [[_json(x) for x in values.tolist()] for values in (self.low, self.high, self._squares, self._n)]
-
-    def restore(self, memory: Any) -> None:
-        """Go on from what `memory` gave."""
-        self.low, self.high, self._squares, self._n = (_array(values).reshape(self.low.shape) for values in memory)
-
-
-class Unusual:
-    """The episode of unusual rows that lasts, with the evidence about its sensors.
-
-    Attributes
-    ----------
-    episode : Episode
-        What is known so far.
-    blame : ndarray of shape (D,)
-        Sum over the explained rows of each column's blame in nats, of which a row has 50 at most.
-    worst : float
-        Score of the row that stood out most.
-    values, low, high : ndarray of shape (D,)
-        What its columns were, and where they were expected.
-    sizes : ndarray of shape (D,)
-        How far each column was from what was expected at most, in usual errors.
-    errors : ndarray of shape (D,)
-        How far it was from its long-run relation to the others at most, in standard errors; huge after a jump.
-    course : list of (row, departures)
-        How far each column was from what was expected, in widths of the interval; every second point is dropped when
-        there are too many.
-    """
-
-    def __init__(self, episode: Episode, n_columns: int) -> None:
-        self.episode = episode
-        self.blame = np.zeros(n_columns)
-        self.worst = 0.0
-        self.values, self.low, self.high = (np.full(n_columns, np.nan) for _ in range(3))
-        self.course: list[tuple[int, list[float]]] = []
-        self.sizes, self.errors = np.zeros(n_columns), np.zeros(n_columns)
-
-    def take(self, explanation: Any, row: int, score: float, sizes: Array, errors: Array) -> None:
-        """Add the explanation of one row, and how far off its columns were in usual and in standard errors."""
-        blame = explanation.blame[0]
-        self.sizes, self.errors = np.fmax(self.sizes, sizes), np.fmax(self.errors, errors)
-        # One row counts with 50 nats at most, and rows that hardly stand out count less than those that do.
-        largest = max(float(blame.max()), 1e-12)
-        self.blame += blame * min(1.0, MOST_NATS / largest)
-        if score <= self.worst:
-            self.worst = score
-            self.values, self.low, self.high = explanation.values[0], explanation.low[0], explanation.high[0]
-        self.course.append((row, departures(explanation).tolist()))
-        if len(self.course) > MOST_COURSE:
-            # Every second point: what is left still spans the whole episode, at half the resolution.
-            del self.course[1::2]
-
-    def drifting(self) -> int | None:
-        """The column that departs from what is expected of it slowly and steadily, alone; None if there is none."""
-        order = np.argsort(-self.blame, kind="stable")
-        if len(self.course) < LEAST_COURSE or self.blame[order[1]] > ALONE * self.blame[order[0]]:
-            return None
-        column = int(order[0])
-        rows = np.array([row for row, _ in self.course], dtype=np.float64)
-        away = np.array([found[column] for _, found in self.course])
-        known = np.isfinite(away)
-        if known.sum() < LEAST_COURSE:
-            return None
-        rows, away = rows[known], away[known]
-        # Medians of the first and the last third: single rows of either end do not decide.
-        third = len(away) // 3
-        grows = abs(np.median(away[-third:])) > DRIFT_GROWTH * abs(np.median(away[:third]))
-        steady = abs(float(np.corrcoef(rows, away)[0, 1])) > STEADY if np.ptp(away) > 0 else False
-        return column if grows and steady else None
-
-    @property
-    def off(self) -> Any:
-        """Columns with a part in the blame that were off by more than their expectations usually are."""
-        shared = self.blame > LEAST_SHARE * self.blame.sum()
-        return shared & (self.sizes > LEAST_SIZE) & (self.errors > LEAST_ERROR)
-
-    def order(self) -> Any:
-        """Numbers of the columns, the one to blame first: those that were off come before all others.
-
-        So do those of which too little is known to say how far they are off.
-        """
-        # The last key is the first one that is sorted by.
-        return np.lexsort((-self.blame, ~(self.off | (self.errors >= UNKNOWN))))
-
-    def sensors(self, columns: Sequence[str]) -> tuple[Blame, ...]:
-        """The columns to blame, the first first."""
-        total = max(float(self.blame.sum()), 1e-12)
-        return tuple(
-            Blame(columns[j], float(self.blame[j] / total), *(float(x[j]) for x in (self.values, self.low, self.high)))
-            for j in self.order()[:MOST_BLAMED]
-        )
-
-    def _arrays(self) -> tuple[Array, ...]:
-        return self.blame, self.values, self.low, self.high, self.sizes, self.errors
-
-    def memory(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        arrays = [[None if x != x else x for x in a.tolist()] for a in self._arrays()]
-        course = [[row, [_json(x) for x in away]] for row, away in self.course]
-        return {"episode": self.episode.record(), "worst": self.worst, "arrays": arrays, "course": course}
-
-    @classmethod
-    def of(cls, memory: Any, n_columns: int) -> Unusual:
-        """What `memory` gave."""
-        found = cls(Episode.of(memory["episode"]), n_columns)
-        arrays = [np.array([math.nan if x is None else float(x) for x in a]) for a in memory["arrays"]]
-        found.blame, found.values, found.low, found.high, found.sizes, found.errors = (
-            a.reshape(n_columns) for a in arrays
-        )
-        found.worst = float(memory["worst"])
-        found.course = [
-            (int(row), [math.nan if x is None else float(x) for x in away]) for row, away in memory["course"]
-        ]
-        return found
 
 
 class Watcher:
@@ -384,7 +197,7 @@ class Watcher:
         return [self._told(episode) for episode in self._changed.values()]
 
     def silence(self, seconds: float) -> list[Episode]:
-        """Take note that no row came for so long; returns the episode of it when it begins.
+        """Take note that no row came for so long; returns the episode of it when it begins or becomes an alarm.
 
         Parameters
         ----------
@@ -393,7 +206,10 @@ class Watcher:
         """
         self._changed = {}
         longest = math.inf if self.interval is None else max(LEAST_SILENCE, GAP_FACTOR * self.interval)
-        if seconds > longest and self._fault_of_stream("no data") is None:
+        silence = self._fault_of_stream("no data")
+        if silence is not None and silence.episode.severity != (now := severity_of_absence(seconds, QUIET_SECONDS)):
+            silence.episode = self._change(silence.episode._replace(severity=now))
+        elif seconds > longest and silence is None:
             last = Row(max(self.n_rows - 1, 0), self._pace.last)
             episode = Episode(self._new_number(), "no data", *2 * (last.number,), *2 * (last.time,), p_value=0.0)
             self._faults.append(Fault("no data", [], self._change(episode)))
@@ -605,41 +421,68 @@ class Watcher:
         return True
 
     def _extend_unusual(self, X: Array, scores: Array, rows: list[Row], alarmed: Any) -> None:
-        assert self._unusual is not None
-        worst = int(alarmed[np.argmin(scores[alarmed])])
-        explanation = self.detector.explain(X[worst : worst + 1])
-        steps = self._steps.sizes(X)[:, worst]
-        if self._is_another(steps[0], rows[worst]):
-            self._end_unusual(OVER, None)
-            if scores[worst] < math.log(self._rate):
-                self._begin_unusual(X, scores, rows, worst)
-            return
-        sizes, errors = self._expectation.sizes(explanation), self._errors(X[worst], steps)
-        self._unusual.take(explanation, rows[worst].number, float(scores[worst]), sizes, errors)
-        before, last = self._unusual.episode, rows[int(alarmed[-1])]
-        p, n = min(before.p_value, math.exp(float(scores[worst]))), before.n_alarms + len(alarmed)
-        strong = p < ALARM_FACTOR * self._rate
-        self._unusual.episode = before._replace(
-            last_row=last.number, end=last.time, p_value=p, n_alarms=n,
-            severity=ALARM if (strong and n >= ALARM_ROWS) or self._like_a_fault() else before.severity,
-            sensors=self._unusual.sensors(self.columns),
-        )  # fmt: skip
-        if self._unusual.episode.number or self._is_confirmed(self._unusual):
-            # An episode gets its number when it is told: those that were not confirmed leave no holes.
-            number = self._unusual.episode.number or self._new_number()
-            self._unusual.episode = self._change(self._unusual.episode._replace(number=number))
-        if self._unusual.episode.number and last.number - before.first_row >= self._drift_rows:
-            self._look_for_drift()
+        """Go on with the episode that lasts, or, from the row on in which another sensor jumps, with another one."""
+        steps = self._steps.sizes(X)
+        another = self._first_of_another(X, steps[0], scores, rows, alarmed)
+        if another is not None:
+            before, alarmed = alarmed[alarmed < another], alarmed[alarmed >= another]
+            if len(before):
+                self._add_evidence(X, scores, rows, before, steps)
+            if self._unusual is not None:
+                self._end_unusual(OVER, None)
+            if not self._begin_unusual(X, scores, rows, another):
+                return
+        self._add_evidence(X, scores, rows, alarmed, steps)
 
-    def _is_another(self, steps: Array, row: Row) -> bool:
-        """Whether a row belongs to another episode: another sensor has jumped, and not just when this one began."""
+    def _first_of_another(self, X: Array, steps: Array, scores: Array, rows: list[Row], alarmed: Any) -> int | None:
+        """The first row of another episode: a sensor has jumped that this one does not blame, and not as it began."""
         assert self._unusual is not None
         episode = self._unusual.episode
         # What was not told of yet is soon given up: it would take its age along when it is accepted as normal.
-        if row.number - episode.first_row <= (self._quiet if episode.number else CHUNK):
-            return False
-        jumped = int(np.argmax(steps))
-        return bool(steps[jumped] > JUMP and jumped not in self._unusual.order()[:2])
+        age = self._quiet if episode.number else CHUNK
+        jumped = steps > JUMP
+        jumped[:, self._unusual.order()[:2]] = False
+        begins = alarmed[jumped.any(axis=1)[alarmed] & (scores[alarmed] < math.log(self._rate))]
+        for i in begins[begins + rows[0].number - episode.first_row > age].tolist():
+            blame = self.detector.explain(X[i : i + 1]).blame[0]
+            if (jumped[i] & (blame > LEAST_SHARE * blame.sum())).any():
+                return int(i)
+        return None
+
+    def _add_evidence(self, X: Array, scores: Array, rows: list[Row], alarmed: Any, steps: Array) -> None:
+        """Add the worst of the unusual rows to the evidence of the episode, if they belong to it."""
+        assert self._unusual is not None
+        worst = int(alarmed[np.argmin(scores[alarmed])])
+        explanation = self.detector.explain(X[worst : worst + 1])
+        sizes, errors = self._expectation.sizes(explanation), self._errors(X[worst], steps[:, worst])
+        if self._unusual.episode.number and not self._unusual.lasts(explanation, sizes, errors):
+            return
+        self._unusual.take(explanation, rows[worst].number, float(scores[worst]), sizes, errors)
+        before, last = self._unusual.episode, rows[int(alarmed[-1])]
+        p, n = min(before.p_value, math.exp(float(scores[worst]))), before.n_alarms + len(alarmed)
+        severity = severity_of_departure(n, self._unusual.size, sure=is_sure(p, self._rate))
+        self._unusual.episode = before._replace(
+            last_row=last.number, end=last.time, p_value=p, n_alarms=n,
+            severity=ALARM if self._like_a_fault() else max(before.severity, severity, key=SEVERITIES.index),
+            sensors=self._unusual.sensors(self.columns),
+        )  # fmt: skip
+        if not before.number and self._is_confirmed(self._unusual):
+            self._confirm(rows[worst])
+        if self._unusual.episode.number:
+            self._change(self._unusual.episode)
+            if last.number - before.first_row >= self._drift_rows:
+                self._look_for_drift()
+
+    def _confirm(self, row: Row) -> None:
+        """Give the episode its number, now that it is told: those that are not confirmed leave no holes."""
+        assert self._unusual is not None
+        episode = self._unusual.episode._replace(number=self._new_number())
+        if row.number - episode.first_row > self._quiet:
+            # Rows that were unusual for long, and no sensor off, are not the beginning of this: it must not be accepted
+            # as normal by their age.
+            episode = episode._replace(first_row=row.number, begin=row.time)
+            self.detector.discard_held()
+        self._unusual.episode = episode
 
     def _like_a_fault(self) -> bool:
         """Whether the episode looks like one that a person marked as a fault."""
@@ -654,7 +497,7 @@ class Watcher:
         One row alone may be a glitch of the line; two are enough beyond doubt. And a sensor to blame must be off by
         more than its expectation usually is.
         """
-        beyond_doubt = unusual.episode.p_value < ALARM_FACTOR * self._rate
+        beyond_doubt = is_sure(unusual.episode.p_value, self._rate)
         enough = unusual.episode.n_alarms >= (CONFIRMED_ROWS - 1 if beyond_doubt else CONFIRMED_ROWS)
         return enough and bool(unusual.off.any())
 
@@ -686,7 +529,10 @@ class Watcher:
                 found = np.flatnonzero(marked[:, j])
                 fault = self._fault_of(kind, j) or self._begin_fault(kind, j, marks, X, rows[found[0]])
                 last = rows[found[-1]]
-                fault.episode = self._change(fault.episode._replace(last_row=last.number, end=last.time))
+                severity = severity_of_absence(last.number - fault.episode.first_row, self._quiet)
+                fault.episode = self._change(
+                    fault.episode._replace(last_row=last.number, end=last.time, severity=severity)
+                )
             # A copy of the list, because ending a fault takes it out.
             for fault in [fault for fault in self._faults if fault.kind == kind]:
                 fault.columns = [j for j in fault.columns if marked[-1, j]]
@@ -774,9 +620,13 @@ class Watcher:
                 now = Blame(
                     before.sensor, before.share, *(float(values[0, j]) for values in explanation_of(explanation))
                 )
+                severity = severity_of_departure(last.number - episode.first_row, away)
                 fault.episode = episode = self._change(
-                    episode._replace(last_row=last.number, end=last.time, sensors=(now, *episode.sensors[1:]))
-                )
+                    episode._replace(
+                        last_row=last.number, end=last.time, sensors=(now, *episode.sensors[1:]),
+                        severity=max(episode.severity, severity, key=SEVERITIES.index),
+                    )
+                )  # fmt: skip
             long = last.number - episode.first_row > self._accept_rows
             if long or last.number - episode.last_row > self._quiet:
                 self._faults.remove(fault)
@@ -794,10 +644,12 @@ class Watcher:
             if silence := self._fault_of_stream("no data"):
                 self._faults.remove(silence)
                 end = max(row.time, silence.episode.begin)
-                self._change(silence.episode._replace(status=OVER, last_row=row.number, end=end))
+                severity = severity_of_absence(end - silence.episode.begin, QUIET_SECONDS)
+                self._change(silence.episode._replace(status=OVER, last_row=row.number, end=end, severity=severity))
             elif step.missing:
                 episode = Episode(self._new_number(), "no data", row.number - 1, row.number, before, row.time)
-                self._change(episode._replace(status=OVER, p_value=0.0))
+                severity = severity_of_absence(row.time - before, QUIET_SECONDS)
+                self._change(episode._replace(status=OVER, p_value=0.0, severity=severity))
             elif step.off_pace:
                 self._extend_sampling(fault, row)
             elif fault is not None:
@@ -874,11 +726,11 @@ class Watcher:
             "drift": [None if check is None else check.memory() for check in (self._drift, self._next_drift)],
             "steps": self._steps.memory(),
             "pace": self._pace.memory(),
-            "waiting": [[_plain(X), None if times is None else _plain(times)] for X, times in self._waiting],
+            "waiting": [[json_list(X), None if times is None else json_list(times)] for X, times in self._waiting],
             "unusual": None if self._unusual is None else self._unusual.memory(),
             "faults": [[fault.kind, fault.columns, fault.episode.record()] for fault in self._faults],
-            "growing": [self._growing, *(_plain(row) for row in self._gathered)],
-            "marks": [[list(map(_json, known)) for known in kept] for kept in (self._normal, self._fault)],
+            "growing": [self._growing, *(json_list(row) for row in self._gathered)],
+            "marks": [[list(map(json_value, known)) for known in kept] for kept in (self._normal, self._fault)],
         }
 
     def restore(self, memory: Any, detector: AnomalyDetector) -> None:
@@ -896,7 +748,7 @@ class Watcher:
         self._growing = restored_count(growing)
         if not 0 < self._n_watched <= D:
             raise ValueError(f"{growing} of {D} sensors cannot have appeared")
-        self._gathered = [_array(row).reshape(D) for row in gathered]
+        self._gathered = [array_of(row).reshape(D) for row in gathered]
         self._expectation = Expectation(self._n_watched)
         drift, successor = memory["drift"]
         self._drift = DriftCheck(restored_count(drift["columns"]))
@@ -909,7 +761,7 @@ class Watcher:
         if self._next_drift is not None:
             self._next_drift.restore(successor)
         self._waiting = [
-            (_array(X).reshape(-1, D), None if times is None else _array(times)) for X, times in memory["waiting"]
+            (array_of(X).reshape(-1, D), None if times is None else array_of(times)) for X, times in memory["waiting"]
         ]
         if type(memory["started"]) is not bool or (detector._is_started() and not memory["started"]):
             raise ValueError("the detector is not of the moment of the other parts")
@@ -925,40 +777,12 @@ class Watcher:
         self._disturbed = never if memory["disturbed"] == never else restored_count(memory["disturbed"])
         self._unusual = None if memory["unusual"] is None else Unusual.of(memory["unusual"], self._n_watched)
         self._faults = [Fault(str(kind), [range(D)[j] for j in js], Episode.of(e)) for kind, js, e in memory["faults"]]
-        self._normal, self._fault = ([_verdict(known) for known in kept] for kept in memory["marks"])
+        self._normal, self._fault = ([restored_verdict(known) for known in kept] for kept in memory["marks"])
         # Texts for numbers, lists that are too long, fractions for counts: what was read is not what was written.
         if json.loads(json.dumps(self.memory(), allow_nan=False)) != memory:
             raise ValueError("a value is of another kind than belongs there")
 
 
-def explanation_of(explanation: Any) -> tuple[Array, Array, Array]:
-    """Values of the explained rows, and where they were expected."""
-    return explanation.values, explanation.low, explanation.high
-
-
-def departures(explanation: Any) -> Array:
-    """How far the values of an explained row are from the middle of what was expected, in half widths."""
-    middle, half = 0.5 * (explanation.low[0] + explanation.high[0]), 0.5 * (explanation.high[0] - explanation.low[0])
-    return np.asarray((explanation.values[0] - middle) / np.maximum(half, 1e-300))
-
-
-def _json(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(values: Array) -> Any:
-    return [_plain(part) for part in values] if values.ndim > 1 else [_json(x) for x in values.tolist()]
-
-
 def _padded(X: Array, n_columns: int) -> Array:
     """Rows with gaps in the columns behind theirs."""
     return np.column_stack([X, np.full((len(X), n_columns - X.shape[1]), np.nan)])
-
-
-def _array(values: Any) -> Array:
-    return np.array(values, dtype=np.float64)  # None becomes NaN
-
-
-def _verdict(known: Any) -> Verdict:
-    number, sensor, away = known
-    return Verdict(int(number), str(sensor), float(away))

@@ -11,7 +11,8 @@ class ChangeState(NamedTuple):
     """Values since the last change: their number, mean and scatter about it, and the drop accumulated.
 
     During the burn-in the two lowest values and the highest one are held back from mean and scatter. So that an array
-    of zeros is the start, they count only once there are one, two and three values.
+    of zeros is the start, they count only once there are one, two and three values. After it, their places hold what a
+    `Tail` names.
     """
 
     n: float = 0.0
@@ -21,6 +22,21 @@ class ChangeState(NamedTuple):
     lowest: float = 0.0
     second_lowest: float = 0.0
     highest: float = 0.0
+
+
+class Tail(NamedTuple):
+    """How much farther the accumulated drop of values that do not change goes than that of independent Gaussian ones.
+
+    Sums over the values since the burn-in, with t the standardised value and m the values before it, weighted by
+    0.9, 0.81, ...
+    """
+
+    recent: float
+    """m, for the next value."""
+    excess: float
+    """Sum of t m - drift t^3 / 3, until the drop was last zero."""
+    pending: float
+    """The same since then: a drop that becomes a change must not count as what is usual."""
 
 
 class TestSettings(NamedTuple):
@@ -34,6 +50,10 @@ class TestSettings(NamedTuple):
 
 # Two lowest and one highest: log-densities have their long tail on the left.
 HELD_BACK = 3.0
+# Weight of the value before, of the one before that, ... in the autocovariance: ten values count.
+LAG_WEIGHT = 0.9
+# Rows over which a drop accumulates. With a mean that is estimated from n rows its variance is larger by this over n.
+HORIZON = 30.0
 
 
 @inner
@@ -80,6 +100,22 @@ def burn_in(value, state, settings):
 
 
 @inner
+def scaled_threshold(excess, n, settings):
+    """The threshold at which values like these signal as seldom as independent Gaussian ones do.
+
+    The time to a false signal grows as exp(theta h) / (drift theta), with theta the positive root of the cumulant
+    generating function of -t - drift (D. Siegmund, Sequential Analysis, 1985, II). To the third cumulant, 2 drift /
+    theta is f = v + 2/3 drift skewness, with the long-run variance v = 1 + 2 sum of autocorrelations. Equal times need
+    the threshold f (h - log(f) / (2 drift)); without drift a sum of variance f needs sqrt(f) h.
+    """
+    f = (1.0 + 2.0 * max(0.0, excess / n)) * (1.0 + HORIZON / n)
+    threshold = np.sqrt(f) * settings.threshold
+    if settings.drift > 0.0:
+        threshold = max(threshold, f * (settings.threshold - np.log(f) / (2.0 * settings.drift)))
+    return threshold
+
+
+@inner
 def step(value, state, settings):
     """Take one value; returns the next state and the accumulated drop if it signals a change, else zero.
 
@@ -88,19 +124,26 @@ def step(value, state, settings):
     """
     if state.n < settings.min_rows:
         return burn_in(value, state, settings), 0.0
-    deviation, drop = value - state.mean, state.drop
+    tail = Tail(state.lowest, state.second_lowest, state.highest)
+    deviation, drop, t = value - state.mean, state.drop, 0.0
     std = np.sqrt(state.scatter / state.n)
     # Constant values so far: there is no unit in which a drop could be measured.
     if std > 0.0:
         deviation = clipped(deviation, std, settings.limit)
-        drop = max(0.0, drop - deviation / std - settings.drift)
-    if drop > settings.threshold:
+        t = deviation / std
+        drop = max(0.0, drop - t - settings.drift)
+    if drop > scaled_threshold(tail.excess, state.n, settings):
         return ChangeState(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), drop
+    excess, pending = tail.excess, tail.pending
+    if drop == 0.0:
+        excess, pending = excess + pending, 0.0
+    pending += t * tail.recent - settings.drift / 3.0 * t**3
     n = state.n + 1.0
     # With the clipped deviation: an outlier moves mean and spread by no more than `limit` standard deviations.
     change = deviation / n
     scatter = state.scatter + deviation * (deviation - change)
-    return ChangeState(n, state.mean + change, scatter, drop, 0.0, 0.0, 0.0), 0.0
+    recent = LAG_WEIGHT * tail.recent + t
+    return ChangeState(n, state.mean + change, scatter, drop, recent, excess, pending), 0.0
 
 
 @inner
