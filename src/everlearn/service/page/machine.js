@@ -179,9 +179,10 @@ const machine = (() => {
     const x = (place) => (WIDTH * (place - begin)) / (end - begin || 1);
     const y = (value) => Math.min(Math.max((HEIGHT * (high - value)) / (high - low), -20), HEIGHT + 20);
     const at = (value, j) => `${x(found.places[j]).toFixed(1)} ${y(value).toFixed(1)}`;
-    const parts = spans(sensor, found, begin, end, x);
-    if (!values.length) return parts;
-    parts.push(svg("path", { class: "band", d: area(sensor.low, sensor.high, at) }));
+    const shown = spans(sensor, found, begin, end, x);
+    if (!values.length) return shown;
+    // Episodes lie over the band, which would hide them, and under the trace.
+    const parts = [svg("path", { class: "band", d: area(sensor.low, sensor.high, at) }), ...shown];
     parts.push(svg("path", { class: "extremes", d: area(sensor.least, sensor.most, at) }));
     parts.push(svg("path", { class: "trace", d: runs(sensor.mean).map((run) => `M${run.map((j) => at(sensor.mean[j], j)).join("L")}`).join("") }));
     return parts;
