@@ -221,9 +221,10 @@ def _load_overload(cache: Any, sig: Any, target_context: Any) -> CompileResult |
     the counting of references.
     """
     rtsys.initialize(target_context)
+    found: CompileResult | None = None
     with cache._guard_against_spurious_io_errors():
-        return cache._load_overload(sig, target_context)  # type: ignore[no-any-return]
-    return None
+        found = cache._load_overload(sig, target_context)
+    return found
 
 
 def _load_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
