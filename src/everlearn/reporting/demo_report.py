@@ -186,7 +186,7 @@ def blamed_columns(model: Any, X: Array) -> list[tuple[int, ...]]:
     the best single one.
     """
     D = X.shape[1]
-    pairs = list(combinations(range(D), 2))
+    pairs: list[tuple[int, ...]] = list(combinations(range(D), 2))
     p_one = _p_values_without(model, X, [(j,) for j in range(D)])
     best = p_one.argmax(axis=1)
     blamed: list[tuple[int, ...]] = [(int(j),) for j in best]
