@@ -2,13 +2,15 @@
 
     python .ci/check_wheel.py [--all]
 
-Each environment learns, saves, loads and scores, and runs the program. The wheel is made from the sdist, so that both
+Each environment learns, saves, loads and scores, and runs the program; what it exports to C is compiled and asked. On
+the newest Python the extra for ONNX is added then, and its graph asked. The wheel is made from the sdist, so that both
 are tried. `--all` tries every Python that is found. For each version up to NEXT, found or not, the requirements must
 resolve to wheels.
 """
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -31,7 +33,29 @@ model = everlearn.IncrementalGaussianMixture(2).fit(X)
 model.save("m.evl")
 np.testing.assert_array_equal(everlearn.load("m.evl").score_samples(X), model.score_samples(X))
 assert not np.isnan(model.impute(X)).any()
-assert "everlearn_learn" in everlearn.export.to_c(model)
+"""
+# A model in a language without Python answers as it does; the demonstration's file is what the program wrote.
+C_ANSWERS = """
+import ctypes, subprocess, sys
+import numpy as np
+import everlearn
+subprocess.run([sys.argv[1], "-std=c99", "-O2", "-fPIC", "-shared", "-o", "m.so", "m.c", "-lm"], check=True)
+library, state = ctypes.CDLL("./m.so"), ctypes.create_string_buffer(1 << 16)
+library.everlearn_log_density.restype = ctypes.c_double
+library.everlearn_init(state)
+X = np.random.default_rng(1).normal(size=(50, 2))
+found = [library.everlearn_log_density(state, row.ctypes.data_as(ctypes.POINTER(ctypes.c_double))) for row in X]
+np.testing.assert_allclose(found, everlearn.load("m.evl").score_samples(X), rtol=1e-12, atol=1e-12)
+"""
+ONNX_ANSWERS = """
+import numpy as np
+import everlearn
+import onnxruntime
+session = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+X = np.random.default_rng(1).normal(size=(50, 2))
+names = [output.name for output in session.get_outputs()]
+found = dict(zip(names, session.run(names, {"X": X})))
+np.testing.assert_allclose(found["log_density"].ravel(), everlearn.load("m.evl").score_samples(X), atol=1e-6)
 """
 
 
@@ -76,7 +100,7 @@ def version_of(program: Path) -> tuple[int, int] | None:
     return tuple(map(int, result.stdout.split())) if result.returncode == 0 else None
 
 
-def try_wheel(python: Path, wheel: Path, folder: Path) -> str:
+def try_wheel(python: Path, wheel: Path, folder: Path, *, onnx: bool) -> str:
     """Install the wheel with what it requires into a new environment, and use it."""
     started = time.monotonic()
     run(python, "-m", "venv", folder)
@@ -86,9 +110,18 @@ def try_wheel(python: Path, wheel: Path, folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     installed = functools.partial(run, cwd=folder, env=environment)
     installed(binaries / "python", "-c", SMOKE, folder)
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    installed(binaries / "everlearn", "export", "m.evl", "--to", "c", "--output", "m.c", "--quiet")
+    if compiler:
+        installed(binaries / "python", "-c", C_ANSWERS, compiler)
     installed(binaries / "everlearn", "learn", "--demo", "--rows", "600", "--model-file", "demo.evl", "--quiet")
     assert "rpm" in installed(binaries / "everlearn", "show", "demo.evl")
-    return f"{python}: learns, saves, loads, exports; {time.monotonic() - started:.0f} s"
+    if onnx:
+        run(binaries / "python", *pip, f"{wheel}[onnx]", "onnxruntime>=1.18")
+        installed(binaries / "everlearn", "export", "m.evl", "--to", "onnx", "--output", "m.onnx", "--quiet")
+        installed(binaries / "python", "-c", ONNX_ANSWERS)
+    languages = " and ".join(["C"] * bool(compiler) + ["ONNX"] * onnx) or "C, which was not compiled"
+    return f"{python}: learns, saves, loads, answers in {languages}; {time.monotonic() - started:.0f} s"
 
 
 def check_requirements(wheel: Path) -> str:
@@ -115,7 +148,12 @@ def main() -> None:
         found = interpreters()
         chosen = sorted(found if "--all" in sys.argv else {min(found), max(found)})
         with ThreadPoolExecutor(2) as pool:
-            for line in pool.map(lambda v: try_wheel(found[v], wheel, Path(folder, f"python{v[1]}")), chosen):
+
+            def tried(version: tuple[int, int]) -> str:
+                place = Path(folder, f"python{version[1]}")
+                return try_wheel(found[version], wheel, place, onnx=version == max(chosen))
+
+            for line in pool.map(tried, chosen):
                 print(line)
 
 
