@@ -84,6 +84,16 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(watched):
         np.testing.assert_array_equal([point.mean for point in one], [point.mean for point in other])
 
 
+def test_a_run_that_was_killed_before_its_pace_was_known_goes_on(tmp_path, stream):
+    with Store(tmp_path / "run.db") as store:
+        run(session_on(store), stream, 0, 5, every=5)
+    with Store(tmp_path / "run.db") as store:
+        session = session_on(store)
+        assert session.resumed
+        run(session, stream, 5, 105, every=100)
+        assert session.watcher.n_rows == 105
+
+
 def test_traces_have_a_fixed_grain_and_a_band(watched, stream):
     X, _ = stream
     with Store(watched / "whole.db") as store:

@@ -144,6 +144,7 @@ class Watcher:
         self._drift = DriftCheck(len(self.columns))
         self._next_drift: DriftCheck | None = None  # of all sensors, while it learns those that appeared
         self._steps = Steps(len(self.columns))
+        self._probe_rows = 1  # until the pace of the stream is known
         self._disturbed = -(1 << 62)  # row at which a sensor's fault began or ended
         self._normal: list[Verdict] = []  # marked as normal by a person
         self._fault: list[Verdict] = []  # marked as a fault
