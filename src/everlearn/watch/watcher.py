@@ -443,7 +443,8 @@ class Watcher:
         age = self._quiet if episode.number else CHUNK
         jumped = steps > JUMP
         jumped[:, self._unusual.order()[:2]] = False
-        begins = alarmed[jumped.any(axis=1)[alarmed] & (scores[alarmed] < math.log(self._rate))]
+        some = np.asarray(jumped.any(axis=1))
+        begins = alarmed[some[alarmed] & (scores[alarmed] < math.log(self._rate))]
         for i in begins[begins + rows[0].number - episode.first_row > age].tolist():
             blame = self.detector.explain(X[i : i + 1]).blame[0]
             if (jumped[i] & (blame > LEAST_SHARE * blame.sum())).any():
