@@ -170,7 +170,16 @@ class Runner:
         # Bad rows belong to the whole batch. One that is not learned to its end is read again, and refused then.
         if end == len(batch.X):
             self._refuse_bad_rows(batch)
-        learned = self._learn_pieces(batch, self._skip, end)
+        # What is left of a batch that cannot be read again would be lost: such a batch is one piece.
+        most = self.rows_at_once if self.rows_at_once and self.source.replayable else end
+        learned = self._skip
+        while learned < end and (learned == self._skip or not self.stop.is_set()):
+            rows = batch.part(learned, min(learned + most, end))
+            result = self.session.learn(rows.X, rows.y, rows.times)
+            self.n_learned, learned = self.n_learned + len(rows.X), learned + len(rows.X)
+            if self.outputs:
+                self.outputs.write(rows, result, self.session.model)
+            self.watch(rows, result)
         if learned == len(batch.X):  # bad rows count once, with the last row of their batch
             self.n_bad += len(batch.bad)
             self.session.leave_out(batch.bad)
@@ -181,23 +190,6 @@ class Runner:
             # the same bit for bit.
             self._skip = learned
         self._dirty = True
-
-    def _learn_pieces(self, batch: Batch, begin: int, end: int) -> int:
-        """Learn rows `begin` to `end` of a batch unless `stop` is set meanwhile; returns where it ended."""
-        # What is left of a batch that cannot be read again would be lost: such a batch is one piece.
-        most = self.rows_at_once if self.rows_at_once and self.source.replayable else max(1, end)
-        for row in range(begin, end, most):
-            if row > begin and self.stop.is_set():
-                return row
-            self._learn_rows(batch.part(row, min(row + most, end)))
-        return end
-
-    def _learn_rows(self, rows: Batch) -> None:
-        result = self.session.learn(rows.X, rows.y, rows.times)
-        self.n_learned += len(rows.X)
-        if self.outputs:
-            self.outputs.write(rows, result, self.session.model)
-        self.watch(rows, result)
 
     def _refuse_bad_rows(self, batch: Batch) -> None:
         if batch.bad and self.strict:
