@@ -178,8 +178,8 @@ MUTANTS = {
     "predictive density": Mutant(
         "the score that weighs the memories of a bank is a density",
         "variational/kernels/posterior.py",
-        "    t = tau / v\n    d2 = row.xx",
-        "    t = tau / v\n    v *= 1.05\n    d2 = 1.05 * row.xx",
+        "    d2 = row.xx\n    for j in range(m, p):",
+        "    v *= 1.05\n    d2 = 1.05 * row.xx\n    for j in range(m, p):",
         ("tests/variational/kernels/test_posterior.py", "-k", "integrates"),
     ),
     "intervals": Mutant(

@@ -55,7 +55,7 @@ class PageHinkley:
     >>> from everlearn import IncrementalGaussianMixture, PageHinkley
     >>> rng = np.random.default_rng(0)
     >>> X = np.vstack([rng.normal(0, 1, size=(1000, 2)), rng.normal(4, 1, size=(100, 2))])
-    >>> model = IncrementalGaussianMixture(change_detector=PageHinkley(threshold=20.0)).partial_fit(X)
+    >>> model = IncrementalGaussianMixture(change_detector=PageHinkley(threshold=12.0)).partial_fit(X)
     >>> changes = [event.row for event in model.events_ if event.kind == "change"]
     >>> [1000 <= row < 1020 for row in changes]
     [True]
