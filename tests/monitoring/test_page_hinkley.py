@@ -147,3 +147,14 @@ def test_constant_values_are_no_change_until_they_drop():
 def test_numbers_out_of_range_are_refused_by_name(bad):
     with pytest.raises(InputError, match="detector needs drift"):
         change.check(PageHinkley(**bad), "detector")
+
+
+def test_a_machine_with_regimes_does_not_make_it_deaf():
+    """Log-densities that are lower in one regime than in the other, 150 rows each, and then lower still."""
+    rng = np.random.default_rng(0)
+    values = np.where(np.arange(4000) // 150 % 2, 0.0, -4.0) + rng.normal(size=4000)
+    values[3000:] = -12.0 + rng.normal(size=1000)
+    fired = np.flatnonzero(change.detect(PageHinkley(), ChangeState(), values)[1])
+    later = fired[fired >= 3000]
+    assert len(later)
+    assert later[0] < 3030

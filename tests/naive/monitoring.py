@@ -22,7 +22,7 @@ def scaled_threshold(standardised, n, drift, threshold):
     )
     third_moment = sum(-(t**3) for t in standardised)
     f = 1.0 + max(0.0, 2.0 * autocovariance / n + 2.0 / 3.0 * drift * third_moment / n)
-    f *= 1.0 + 30.0 / n
+    f = min(f * (1.0 + 30.0 / n), 6.0)
     return max(np.sqrt(f) * threshold, f * (threshold - np.log(f) / (2.0 * drift)) if drift else 0.0)
 
 

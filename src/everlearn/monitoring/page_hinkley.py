@@ -35,7 +35,8 @@ class PageHinkley:
 
     Values that depend on those before, or with a tail to the left, accumulate drops more often than independent
     Gaussian ones. The test estimates by how much, from their autocovariance and third moment while nothing drops, and
-    raises the threshold so that false signals stay as rare. benchmarks/changes.py measures it.
+    raises the threshold so that false signals stay as rare, sixfold at most: values that are low for long and high for
+    long would otherwise make it deaf. benchmarks/changes.py measures it.
 
     Parameters
     ----------

@@ -54,6 +54,9 @@ HELD_BACK = 3.0
 LAG_WEIGHT = 0.9
 # Rows over which a drop accumulates. With a mean that is estimated from n rows its variance is larger by this over n.
 HORIZON = 30.0
+# Largest scale. Values that stay low or high for long, as those of a machine's regimes do, would raise the threshold
+# until the test is deaf: a lasting drop is worth more false signals. At this one it is seen within some 25 rows.
+MOST_SCALE = 6.0
 
 
 @inner
@@ -108,7 +111,7 @@ def scaled_threshold(excess, n, settings):
     theta is f = v + 2/3 drift skewness, with the long-run variance v = 1 + 2 sum of autocorrelations. Equal times need
     the threshold f (h - log(f) / (2 drift)); without drift a sum of variance f needs sqrt(f) h.
     """
-    f = (1.0 + 2.0 * max(0.0, excess / n)) * (1.0 + HORIZON / n)
+    f = min((1.0 + 2.0 * max(0.0, excess / n)) * (1.0 + HORIZON / n), MOST_SCALE)
     threshold = np.sqrt(f) * settings.threshold
     if settings.drift > 0.0:
         threshold = max(threshold, f * (settings.threshold - np.log(f) / (2.0 * settings.drift)))
