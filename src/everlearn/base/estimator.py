@@ -31,8 +31,8 @@ from everlearn.typing import Array, CovarianceModel
 
 _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
-# From this many rows on, a copy of the state to go back to costs less than a tenth of learning them
-# (benchmarks/undo.py); below, interrupts wait.
+# From this many rows on, a copy of the state to go back to costs a quarter of learning them at most, a tenth where
+# rows are not the cheapest (benchmarks/undo.py); below, interrupts wait.
 UNDO_ROWS = 256
 # Cells of a part of a long batch: tens of milliseconds of learning, after which Ctrl-C is heard.
 _PART_CELLS = 2**18
