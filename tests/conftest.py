@@ -8,11 +8,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ[_name] = "1"
 
 import importlib.util
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from order import compiled_once
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,11 +30,8 @@ settings.load_profile("everlearn")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put PPCA first, and let tests marked `torch` say what they need where torch is not installed.
-
-    Workers begin at different places: one compiles the kernels of PPCA while another compiles those of mixtures.
-    """
-    items.sort(key=lambda item: not re.search("ppca|variational", item.path.name))
+    """Order the tests, and let those marked `torch` say what they need where torch is not installed."""
+    items[:] = compiled_once(items)
     if importlib.util.find_spec("torch"):
         return
     missing = pytest.mark.skip(reason="torch is not installed: pip install 'everlearn[torch]'")

@@ -282,7 +282,7 @@ def test_components_fit_the_columns():
     register(Counted)
     check_stream_estimator(Counted())
     assert (1, 1) in asked
-    assert (10, 500) in asked
+    assert (10, 300) in asked
     assert all(k < D or (k, D) == (1, 1) for k, D in asked)
 
 

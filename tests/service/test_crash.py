@@ -9,7 +9,7 @@ import numpy as np
 
 from service_tools import as_json, http_client, learned
 
-KILLS = 5
+KILLS = 3
 SENDERS = 4
 
 

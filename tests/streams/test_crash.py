@@ -11,7 +11,7 @@ import pytest
 from brokers_for_tests import MockKafka, redis_server
 from everlearn.streams.store.store import Store
 
-KILLS = 18  # for each of three sources
+KILLS = 9  # for each of three sources
 rng = np.random.default_rng(0)
 NAMES = ["a", "b", "c"]
 
@@ -100,7 +100,7 @@ def check_same(calm, rough, n_rows):
 
 
 def test_files(forks, tmp_path):
-    X = rows(40_000)
+    X = rows(20_000)
     lines = [",".join("" if v != v else repr(v) for v in row) for row in X.tolist()]
     half = len(lines) // 2
     (tmp_path / "1.csv").write_text("\n".join([",".join(NAMES), *lines[:half], "bad,row", ""]))
