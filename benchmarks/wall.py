@@ -1,20 +1,26 @@
-"""The page of a watched machine with a week of history, in a real browser: how soon it shows and how large replies are.
+"""The page of a machine with a week of history, in a real browser: how soon it shows, and what it costs.
 
-A state file with a week of eight sensors at one row a second (604,800 rows: 30,240 points of 20 seconds, as
-`everlearn watch` keeps them) and 200 episodes is served by `everlearn serve`; Chromium opens it without a window. Needs
-chromium and chromedriver.
+A week of the pump of `everlearn.datasets` at one row a second (fourteen half days, each with its seven faults) is
+written as a CSV file and watched by `everlearn watch`, as a user would; `everlearn serve` shows its state file, and
+Chromium opens it without a window. Needs chromium and chromedriver.
 
-python benchmarks/wall.py
+    python benchmarks/wall.py [--quick] [--keep FOLDER]
+
+With --keep the log and the state file stay in a folder, and a state file that is there is not made again.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -26,44 +32,64 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from everlearn.anomaly.estimator import AnomalyDetector
-from everlearn.datasets.pump import COLUMNS
-from everlearn.streams.sources.times import TimeFormat
-from everlearn.streams.store.records import NAN, Event
+from everlearn.datasets.pump import COLUMNS, PumpStream, pump_stream, write_csv
 from everlearn.streams.store.store import Store
-from everlearn.watch.episodes import Blame, Episode
-from everlearn.watch.sentences import sentence
-from everlearn.watch.session import EPISODE, TRACE
-from everlearn.watch.traces import TracePoint
-from everlearn.watch.watcher import Watcher
+from everlearn.streams.store.trace_table import LEVELS
+from everlearn.watch.session import stored_episodes
 
-BEGIN, POINT = 1762300800.0, 20.0  # 2025-11-05 00:00 UTC; seconds of a point
-ISO = TimeFormat("iso", zone="+00:00")
+HALF_DAY = 43200.0
+HEALTHY_UNTIL = "2026-11-05T01:50"
+HOUR, WEEK = 3600.0, 604800.0
 REPEATS = 5
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def write_state(path: Path, hours: int) -> None:
-    """A state file as `everlearn watch` leaves it after so many hours."""
-    rng, n = np.random.default_rng(0), int(hours * 3600 / POINT)
-    level = np.linspace(10.0, 80.0, len(COLUMNS))
-    events = []
-    for i in range(n):
-        mean = level + rng.normal(0.0, 0.1, len(COLUMNS))
-        point = TracePoint(int(i * POINT), BEGIN + i * POINT, mean, mean - 0.1, mean + 0.1, level - 0.3, level + 0.3)
-        events.append(Event(point.row, TRACE, NAN, point.record(), 0.0, point.time))
-    for k in range(200):
-        begin = BEGIN + k * hours * 18.0
-        blame = Blame(COLUMNS[k % 8], 1.0, 99.0, level[k % 8] - 0.3, level[k % 8] + 0.3)
-        episode = Episode(k + 1, "unusual", 0, 60, begin, begin + 600.0, status="over", sensors=(blame,))
-        episode = episode._replace(sentence=sentence(episode, ISO), severity=("look", "alarm")[k % 2])
-        events.append(Event(0, EPISODE, episode.p_value, episode.record(), 0.0, episode.begin))
-    detector = AnomalyDetector(model=None).fit(level + rng.normal(0.0, 0.1, (250, len(COLUMNS))))
-    memory = {"watch": Watcher(COLUMNS).memory(), "columns": list(COLUMNS), "time_format": list(ISO)}
+def write_log(path: Path, half_days: int, every: int) -> int:
+    """The log of a pump over so many half days, of which each `every`-th row is taken; returns its rows."""
+    parts = [pump_stream(seed=100 + k) for k in range(half_days)]
+    times = np.concatenate([part.times + HALF_DAY * k for k, part in enumerate(parts)])[::every]
+    write_csv(PumpStream(times, np.concatenate([part.X for part in parts])[::every], ()), path)
+    return len(times)
+
+
+def processor_seconds() -> float:
+    """Processor time of all programs that this one has run."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def watch(folder: Path, half_days: int, every: int) -> dict[str, float]:
+    """Watch the log by the program; returns its rows and the seconds of processor time."""
+    made = folder / "week.json"
+    if made.exists():
+        found: dict[str, float] = json.loads(made.read_text(encoding="utf-8"))
+        return found
+    n = write_log(folder / "week.csv", half_days, every)
+    command = [sys.executable, "-m", "everlearn.cli", "watch", str(folder / "week.csv"), "--healthy-until",
+               HEALTHY_UNTIL, "--state", str(folder / "week.db"), "--name", "pump", "--quiet"]  # fmt: skip
+    before = processor_seconds()
+    subprocess.run(command, check=True, env={**os.environ, **ONE_THREAD})
+    found = {"rows": n, "seconds": processor_seconds() - before}
+    made.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def history(path: Path) -> dict[str, Any]:
+    """What the state file holds: points of each level, episodes, and whether points lie on their grid."""
     with Store(path) as store:
-        store.commit("pump", detector, 0, events=events, memory=memory)
+        cells = {level: store.trace_cells("pump", level) for level in LEVELS}
+        episodes = stored_episodes(store, "pump")
+        regular = all(int(cell.time // (20.0 * level)) == cell.cell for level in LEVELS for cell in cells[level])
+        first = {cell.cell: cell for cell in cells[1]}
+        peaks = True
+        for cell in cells[60]:
+            below = [first[number] for number in range(60 * cell.cell, 60 * cell.cell + 60) if number in first]
+            peaks &= np.array_equal(np.fmax.reduce([part.values[2] for part in below]), cell.values[2], equal_nan=True)
+    return {"points": {level: len(found) for level, found in cells.items()}, "episodes": len(episodes),
+            "regular": regular, "peaks": bool(peaks)}  # fmt: skip
 
 
-def open_browser(folder: str) -> Any:
+def open_browser(folder: Path) -> Any:
     """Chromium without a window, at the size of a wall."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
@@ -81,82 +107,142 @@ def seconds_until(browser: Any, act: Callable[[], object], shown: Callable[[Any]
     return time.perf_counter() - begun
 
 
-def footer(browser: Any) -> str:
-    """The times below the first sensor: of what is shown."""
-    found = browser.find_elements(By.CSS_SELECTOR, ".sensor footer")
-    return found[0].text if found else ""
+DRAWN = """
+if (document.querySelector("#sensors")?.getAttribute("aria-busy") !== "false") return null;
+const drawings = [...document.querySelectorAll(".sensor svg")];
+const points = drawings.map((svg) => (svg.querySelector(".trace")?.getAttribute("d").match(/[ML]/g) ?? []).length);
+const [drawing] = performance.getEntriesByName("draw").slice(-1);
+return points.length === arguments[0] ? [Math.max(...points), drawing.duration] : null;
+"""
 
 
 def measure(browser: Any, url: str) -> dict[str, list[float]]:
-    """Open the page, show the week, zoom in; several times."""
-    found: dict[str, list[float]] = {"opened": [], "first paint": [], "week": [], "closer": []}
+    """Open the page, show the week, go closer and back to the hour; several times."""
+    found: dict[str, list[float]] = {}
+    acts: dict[str, Callable[[], object]] = {
+        "opened": lambda: browser.get(url),
+        "week": lambda: browser.find_element(By.ID, "range-1w").click(),
+        "closer": lambda: browser.find_element(By.ID, "view-closer").click(),
+        "hour": lambda: browser.find_element(By.ID, "range-1h").click(),
+    }
     for _ in range(REPEATS):
-        found["opened"].append(
-            seconds_until(
-                browser, lambda: browser.get(url),
-                lambda b: len(b.find_elements(By.CSS_SELECTOR, ".sensor .trace")) == len(COLUMNS),
-            )
-        )  # fmt: skip
+        for name, act in acts.items():
+            seconds = seconds_until(browser, act, lambda b: b.execute_script(DRAWN, len(COLUMNS)) is not None)
+            points, milliseconds = browser.execute_script(DRAWN, len(COLUMNS))
+            found.setdefault(name, []).append(seconds)
+            found.setdefault(f"{name} drawing", []).append(milliseconds / 1000.0)
+            found.setdefault(f"{name} points", []).append(points)
         paint = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
-        found["first paint"].append(browser.execute_script(paint) / 1000.0)
-        for name, button in (("week", "range-1w"), ("closer", "view-closer")):
-            before = footer(browser)
-            click = browser.find_element(By.ID, button).click
-            found[name].append(seconds_until(browser, click, lambda b, old=before: footer(b) not in ("", old)))
+        found.setdefault("first paint", []).append(browser.execute_script(paint) / 1000.0)
     return found
 
 
-def requests(url: str, week: float) -> list[tuple[str, float, int]]:
-    """What the page asks for: the median time of each request and the bytes of its reply."""
-    rows = []
-    for name, seconds in (("the last hour", 3600.0), ("the week", week)):
-        times, size = [], 0
-        for _ in range(REPEATS):
-            begun = time.perf_counter()
-            with urllib.request.urlopen(f"{url}/models/pump/watch?last={seconds:g}") as reply:
-                size = len(reply.read())
-            times.append(time.perf_counter() - begun)
-        rows.append((name, statistics.median(times), size))
-    return rows
+def requests(url: str, process: int) -> list[tuple[str, float, int]]:
+    """What the page asks for: processor time of the service for each request, and the bytes of its reply."""
+
+    def ask(query: str, tag: str = "") -> tuple[int, str, Any]:
+        request = urllib.request.Request(
+            f"{url}/models/pump/watch?{query}", headers={"If-None-Match": tag} if tag else {}
+        )
+        try:
+            with urllib.request.urlopen(request) as reply:
+                body = reply.read()
+                return len(body), reply.headers["ETag"], json.loads(body)
+        except urllib.error.HTTPError as error:
+            if error.code != 304:
+                raise
+            return 0, tag, None
+
+    _, tag, week = ask(f"last={WEEK:g}")
+    newest = f"last={WEEK:g}&level={week['level']}&after={week['cells'][-2]}&since={week['change']}"
+    asked = {"the last hour": (f"last={HOUR:g}", ""), "the week": (f"last={WEEK:g}", ""),
+             "what is new of the week": (newest, ""), "the week, while nothing has changed": (newest, tag)}  # fmt: skip
+    found = []
+    for name, (query, known) in asked.items():
+        before, n = service_seconds(process), 20
+        sizes = [ask(query, known)[0] for _ in range(n)]
+        found.append((name, (service_seconds(process) - before) / n, max(sizes)))
+    return found
+
+
+def service_seconds(process: int) -> float:
+    """Processor time of the service so far."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Measure, and write the page."""
-    quick = _page.parser(__doc__).parse_args().quick
-    hours = 24 if quick else 168
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.db"
-        write_state(path, hours)
-        command = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(path), "--port", "0"]
+    """Watch a week, measure its page, and write the results."""
+    made = _page.parser(__doc__)
+    made.add_argument("--keep", type=Path, help="folder in which log and state file stay")
+    options = made.parse_args()
+    quick = options.quick
+    busy = _page.others_at_work().strip()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        folder.mkdir(exist_ok=True)
+        run = watch(folder, 14, 20 if quick else 1)
+        held = history(folder / "week.db")
+        command = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(folder / "week.db"), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
             try:
                 assert service.stdout is not None
                 url = service.stdout.readline().split()[2].rstrip("/")
-                browser = open_browser(folder)
+                browser = open_browser(Path(scratch))
                 try:
                     shown = measure(browser, url)
                 finally:
                     browser.quit()
-                asked = requests(url, hours * 3600.0)
+                asked = requests(url, service.pid)
             finally:
                 service.terminate()
-        stored = path.stat().st_size / 1e6
-    rows = hours * 3600
+        stored = (folder / "week.db").stat().st_size / 1e6
+    _page.write_page(
+        "wall", page(run, held, stored, shown, asked, busy), figures=figures(run, shown, asked), quick=quick
+    )
+
+
+def figures(
+    run: dict[str, float], shown: dict[str, list[float]], asked: list[tuple[str, float, int]]
+) -> dict[str, float]:
+    """The numbers of the page by name."""
+    found = {name: round(statistics.median(values), 4) for name, values in shown.items()}
+    found |= {f"{name}, seconds": round(seconds, 4) for name, seconds, _ in asked}
+    found |= {f"{name}, bytes": size for name, _, size in asked}
+    return {**found, "rows": run["rows"], "rows a second": round(run["rows"] / run["seconds"])}
+
+
+def page(
+    run: dict[str, float], held: dict[str, Any], stored: float, shown: dict[str, list[float]],
+    asked: list[tuple[str, float, int]], busy: str,
+) -> str:  # fmt: skip
+    """The page of results."""
+    points = held["points"]
     lines = [
         "# The page of a machine with a week of history", "",
-        f"{rows:,} rows of eight sensors at one row a second: {rows // 20:,} points of 20 seconds and 200 episodes in "
-        f"a state file of {stored:.0f} MB. Chromium at 1920 x 1080, seconds by the clock, of {REPEATS} times; other "
-        "programs ran on the machine.", "",
-        "| in the browser | median | worst |", "|---|---|---|",
+        f"{run['rows']:,.0f} rows of eight sensors at one row a second, watched by `everlearn watch` in "
+        f"{run['seconds']:.0f} s of processor time ({run['rows'] / run['seconds']:,.0f} rows a second). The state file "
+        f"of {stored:.0f} MB holds {held['episodes']} episodes and the sensors' traces in a pyramid: {points[1]:,} points "
+        f"of 20 seconds, {points[3]:,} of a minute, {points[15]:,} of 5 minutes, {points[60]:,} of 20 minutes and "
+        f"{points[180]:,} of an hour. "
+        + ("All lie on the grid of their grain" if held["regular"] else "NOT all lie on the grid of their grain")
+        + (", and the points of 20 minutes have the largest values of all points of 20 seconds in them."
+           if held["peaks"] else ", and points of 20 minutes have LOST peaks."), "",
+        f"Chromium at 1920 x 1080 on the machine that serves the page, {REPEATS} times. {busy}", "",
+        "| in the browser | points of each sensor | by the clock, median | worst | main thread, drawing |",
+        "|---|---|---|---|---|",
     ]  # fmt: skip
-    called = {"first paint": "first paint after opening", "opened": "opened: all eight sensors drawn, last hour",
-              "week": "the whole week drawn", "closer": "one step closer drawn"}  # fmt: skip
+    called = {"opened": "opened: the last hour of all eight sensors", "week": "from the hour to the week",
+              "closer": "one step closer", "hour": "back to the last hour"}  # fmt: skip
     for key, name in called.items():
-        lines.append(f"| {name} | {statistics.median(shown[key]):.2f} s | {max(shown[key]):.2f} s |")
-    lines += ["", "| request | median | reply |", "|---|---|---|"]
-    lines += [f"| {name} | {seconds:.2f} s | {size / 1000:.0f} kB |" for name, seconds, size in asked]
-    figures = {key: round(statistics.median(values), 3) for key, values in shown.items()}
-    _page.write_page("wall", "\n".join(lines), figures=figures, quick=quick)
+        middle, worst = statistics.median(shown[key]), max(shown[key])
+        drawing = 1000 * statistics.median(shown[f"{key} drawing"])
+        points = max(shown[f"{key} points"])
+        lines.append(f"| {name} | {points:.0f} | {middle:.2f} s | {worst:.2f} s | {drawing:.0f} ms |")
+    lines += ["", f"First paint after {statistics.median(shown['first paint']):.2f} s (median).", "",
+              "| request | processor time of the service | reply |", "|---|---|---|"]  # fmt: skip
+    lines += [f"| {name} | {1000 * seconds:.0f} ms | {size / 1000:.1f} kB |" for name, seconds, size in asked]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,18 @@ from everlearn.errors import InputError, StateFileError
 from everlearn.streams.sources.schema import Columns
 from everlearn.streams.sources.times import TimeFormat, restored_format
 from everlearn.streams.store.memory import MemoryStore
-from everlearn.streams.store.records import NAN, BadRow, Event, Interval, now
+from everlearn.streams.store.records import NAN, BadRow, EpisodeRecord, Event, Interval, now
 from everlearn.streams.store.store import Store
+from everlearn.streams.store.trace_table import TraceCell
 from everlearn.typing import Array
 from everlearn.watch.episodes import Episode
 from everlearn.watch.traces import TracePoint, TraceRecorder
 from everlearn.watch.watcher import FORMAT, Watcher
 
-EPISODE, MARK, TRACE = "episode", "mark", "trace"
-"""Kinds of events in the store."""
+MARK = "mark"
+"""Kind of the events by which people tell a watcher what an episode was."""
 VERDICTS = ("normal", "fault", "seen")
 _BAD_ROWS_KEPT = 1000
-_MOST_EPISODES = 10_000
 
 
 class WatchResult(NamedTuple):
@@ -169,7 +169,8 @@ class WatchSession:
     def _close_trace(self) -> None:
         row, moment = self._last
         point = self._traces.close(row, moment, *self.watcher.expected)
-        self._events.append(Event(row, TRACE, NAN, point.record(), now(), moment))
+        assert self._traces.cell is not None
+        self._cells.append(point.cell(self._traces.cell))
 
     def _take_marks(self) -> list[Episode]:
         """Take what people said of episodes since the last call."""
@@ -204,12 +205,12 @@ class WatchSession:
 
     def step(self) -> dict[str, Any]:
         """What happened since the latest commit, and what is remembered, as the store takes it."""
-        episodes = [Event(e.first_row, EPISODE, e.p_value, e.record(), now(), e.begin) for e in self._episodes.values()]
+        episodes = [EpisodeRecord(e.number, e.is_open, e.record()) for e in self._episodes.values()]
         seconds = time.monotonic() - self._since
         intervals = [Interval(self.watcher.n_rows, self._n_rows, now(), seconds)] if self._n_rows else []
         return {
-            "events": [*self._events, *episodes], "intervals": intervals, "bad_rows": self._bad_rows,
-            "memory": self._memory(),
+            "events": self._events, "episodes": episodes, "traces": self._cells, "intervals": intervals,
+            "bad_rows": self._bad_rows, "memory": self._memory(),
         }  # fmt: skip
 
     def committed(self, version: int) -> None:
@@ -219,6 +220,7 @@ class WatchSession:
 
     def _clear(self) -> None:
         self._events: list[Event] = []
+        self._cells: list[TraceCell] = []
         self._episodes: dict[int, Episode] = {}
         self._bad_rows: list[BadRow] = []
         self._n_rows, self._since = 0, time.monotonic()
@@ -270,33 +272,24 @@ class WatchSession:
         self._last = (self.watcher.n_rows - 1, math.nan)
 
 
-def stored_episodes(store: Any, name: str, *, limit: int = _MOST_EPISODES) -> list[Episode]:
-    """The latest episodes of a watcher in a store, each as it was last seen, with the marks that people gave them."""
-    found: dict[int, Episode] = {}
-    for event in store.latest_events(name, kinds=[EPISODE, MARK], limit=limit):
-        if event.kind == EPISODE:
-            episode = Episode.of(event.details)
-            # The watcher writes an episode again as it goes on, without the mark, which comes from somebody else.
-            mark = found[episode.number].mark if episode.number in found else ""
-            found[episode.number] = episode._replace(mark=mark)
-        elif event.details.get("number") in found:
-            number = event.details["number"]
-            found[number] = found[number]._replace(mark=str(event.details.get("verdict", "")))
-    return sorted(found.values(), key=lambda episode: episode.number)
+def stored_episodes(store: Any, name: str, **which: int) -> list[Episode]:
+    """The episodes of a watcher in a store, each as it was last seen, with the marks that people gave them.
+
+    Parameters
+    ----------
+    store : Store or MemoryStore
+        The store.
+    name : str
+        Name of the watcher in it.
+    which : int
+        `latest` and `after`, as of `Store.episodes`.
+    """
+    return [Episode.of(found.details)._replace(mark=found.mark) for found in store.episodes(name, **which)]
 
 
-def stored_traces(store: Any, name: str, *, n_columns: int = 0, limit: int = 100_000) -> list[TracePoint]:
-    """The latest points of the sensors' traces in a store, oldest first, with `n_columns` sensors at least."""
-    return _points(store.latest_events(name, kinds=[TRACE], limit=limit), n_columns)
-
-
-def traces_between(store: Store, name: str, begin: float, end: float, *, by: str, n_columns: int) -> list[TracePoint]:
-    """The points of the sensors' traces from `begin` to `end`, by "row" or by "stream_time"."""
-    return _points(store.events_between(name, TRACE, begin, end, by=by), n_columns)
-
-
-def _points(events: Sequence[Any], n_columns: int) -> list[TracePoint]:
-    points = [TracePoint.of(event.row, event.stream_time, event.details) for event in events]
+def stored_traces(store: Any, name: str, *, n_columns: int = 0, level: int = 1) -> list[TracePoint]:
+    """The points of the sensors' traces in a store, oldest first, with `n_columns` sensors at least."""
+    points = [TracePoint.of(cell) for cell in store.trace_cells(name, level)]
     widest = max((len(point.mean) for point in points), default=0)
     return [point.widened(max(widest, n_columns)) for point in points]
 
@@ -346,5 +339,5 @@ def mark_episode(store: Store, name: str, number: int, verdict: str) -> Episode:
         known = ", ".join(str(episode.number) for episode in episodes[-20:]) or "none yet"
         raise InputError(f"{store.path} holds no episode {number} of {name!r}. The latest are: {known}.")
     details = {"number": number, "verdict": verdict}
-    store.note(name, [Event(episode.first_row, MARK, NAN, details, now(), episode.begin)])
+    store.mark(name, number, verdict, Event(episode.first_row, MARK, NAN, details, now(), episode.begin))
     return episode._replace(mark=verdict)

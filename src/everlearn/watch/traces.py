@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from everlearn.streams.store.trace_table import FIELDS, TraceCell
 from everlearn.typing import Array
 
 GRAIN_SECONDS = 20.0
 GRAIN_ROWS = 20  # where there are no times
-_FIELDS = ("mean", "least", "most", "low", "high")
 
 
 class TracePoint(NamedTuple):
@@ -29,14 +29,14 @@ class TracePoint(NamedTuple):
     """Where 90 % of the values are expected given the other sensors, at its last row."""
     high: Array
 
-    def record(self) -> dict[str, Any]:
-        """The arrays as JSON values of five digits: a picture needs no more."""
-        return {name: [_short(x) for x in getattr(self, name).tolist()] for name in _FIELDS}
+    def cell(self, number: int) -> TraceCell:
+        """The point as the store keeps it, in single precision: a picture needs no more."""
+        return TraceCell(number, self.row, self.time, np.array(self[2:], dtype=np.float32))
 
     @classmethod
-    def of(cls, row: int, time: float, record: Any) -> TracePoint:
-        """The point of a record."""
-        return cls(row, time, *np.array([record[name] for name in _FIELDS], dtype=np.float64))  # None becomes NaN
+    def of(cls, cell: TraceCell) -> TracePoint:
+        """The point of a cell of the store."""
+        return cls(cell.row, cell.time, *cell.values.astype(np.float64))
 
     def widened(self, n_columns: int) -> TracePoint:
         """The point with so many sensors: those that appeared later were not there."""
@@ -44,10 +44,6 @@ class TracePoint(NamedTuple):
             return self
         missing = np.full(n_columns - len(self.mean), np.nan)
         return TracePoint(self.row, self.time, *(np.concatenate([array, missing]) for array in self[2:]))
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
 class TraceRecorder:
@@ -132,7 +128,7 @@ def thinned(points: Sequence[TracePoint], limit: int) -> list[TracePoint]:
         return list(points)
     # All at once: a week has 30,000 points, and a page that shows it waits for this.
     cuts = np.array([len(points) * i // limit for i in range(limit)])
-    arrays = [np.array([getattr(point, name) for point in points]) for name in _FIELDS]
+    arrays = [np.array([getattr(point, name) for point in points]) for name in FIELDS]
     joined = [join(values, cuts) for values, join in zip(arrays, (_means, _least, _most, _means, _means), strict=True)]
     lasts = [points[i] for i in (*(cuts[1:] - 1).tolist(), -1)]
     return [TracePoint(last.row, last.time, *rows) for last, *rows in zip(lasts, *joined, strict=True)]

@@ -422,15 +422,3 @@ def test_old_keys_are_forgotten(opened, monkeypatch):
         opened.put([("a", X[:1])], keys=[f"k{i}"])
     opened.put([("a", X[:1]), ("a", X[:1])], keys=["k29", "k0"])
     assert opened.waiting("a") == 31
-
-
-def test_events_of_one_kind_between_two_rows_or_times(tmp_path):
-    with Store(tmp_path / "run.db") as store:
-        assert store.extent("a", "trace") == (None, None, None, None)
-        events = [Event(i, kind, 0.0, {"i": i}, 0.0, 100.0 + i) for i in range(6) for kind in ("trace", "other")]
-        store.note("a", events)
-        store.note("b", [Event(99, "trace", 0.0, {}, 0.0, 999.0)])
-        assert [event.row for event in store.events_between("a", "trace", 2, 4, by="row")] == [2, 3, 4]
-        found = store.events_between("a", "trace", 103.0, float("inf"), by="stream_time")
-        assert [event.details["i"] for event in found] == [3, 4, 5]
-        assert store.extent("a", "trace") == (0, 5, 100.0, 105.0)

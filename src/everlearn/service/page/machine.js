@@ -9,9 +9,12 @@ const machine = (() => {
   const [WIDTH, HEIGHT] = [1000, 128];
   const SHORTEST = 60;
   const POLL = 2000;
+  const MOST_EPISODES = 200;
+  const SETTLED = 80; // milliseconds after the last turn of a wheel, when the service is asked
 
-  // `begin` and `end` are null while the latest stretch of `length` is followed.
-  const view = { name: null, length: HOUR, begin: null, end: null, timer: 0, asked: 0, shown: null, talk: null };
+  // `begin` and `end` are null while the latest stretch of `length` is followed. `of` is the stretch that `shown` is of,
+  // and `tag` the state of the machine that it shows.
+  const view = { name: null, length: HOUR, begin: null, end: null, timer: 0, asked: 0, shown: null, of: "", tag: "", talk: null };
 
   function element(tag, fields = {}, ...children) {
     const found = Object.assign(document.createElement(tag), fields);
@@ -30,7 +33,7 @@ const machine = (() => {
 
   async function open(name, talk) {
     clearTimeout(view.timer);
-    Object.assign(view, { name, talk, length: HOUR, begin: null, end: null, shown: null });
+    Object.assign(view, { name, talk, length: HOUR, begin: null, end: null, shown: null, of: "", tag: "" });
     await refresh();
     return view.shown?.watched ?? false;
   }
@@ -43,12 +46,44 @@ const machine = (() => {
       query.set("begin", view.begin);
       query.set("end", view.end);
     } else if (view.length !== null) query.set("last", view.length === TODAY ? sinceMidnight() : view.length);
-    const found = await view.talk.get(`/models/${encodeURIComponent(name)}/watch?${query}`);
+    const of = view.begin === null ? String(view.length) : String(query);
+    const headers = {};
+    // Of a stretch that is shown already, what is new is asked for: nothing at all while nothing has changed.
+    if (view.shown?.watched && of === view.of) {
+      headers["If-None-Match"] = view.tag;
+      if (view.shown.cells.length > 1) {
+        query.set("level", view.shown.level);
+        query.set("after", view.shown.cells.at(-2)); // the last one may not have been complete
+        query.set("since", view.shown.change);
+      }
+    }
+    const response = await view.talk.call(`/models/${encodeURIComponent(name)}/watch?${query}`, { headers });
+    const found = response.status === 304 ? null : await response.json();
     if (asked !== view.asked || name !== view.name) return;
-    view.shown = found;
-    if (!found.watched) return;
-    draw(found);
+    if (found !== null) {
+      view.shown = found.newer ? extended(view.shown, found) : found;
+      Object.assign(view, { of, tag: response.headers.get("ETag") ?? "" });
+      if (!found.watched) return;
+      draw(view.shown);
+    }
+    by("sensors").setAttribute("aria-busy", "false");
     view.timer = setTimeout(() => refresh().catch(() => { view.timer = setTimeout(refresh, POLL); }), POLL);
+  }
+
+  // What was shown, with the newest points and the episodes that have changed.
+  function extended(old, found) {
+    const [begin, end] = [old.cells.findIndex((cell) => cell >= found.cells[0]), old.cells.length];
+    const kept = begin < 0 ? end : begin;
+    const length = view.begin !== null ? null : view.length === TODAY ? sinceMidnight() : view.length;
+    const from = length === null ? 0 : Math.max(0, old.places.findIndex((place) => place >= found.last - length));
+    const joined = (a, b) => [...a.slice(from, kept), ...b];
+    const sensors = found.sensors.map((sensor, i) => {
+      const before = old.sensors[i] ?? Object.fromEntries(["mean", "least", "most", "low", "high"].map((key) => [key, old.places.map(() => null)]));
+      return { name: sensor.name, ...Object.fromEntries(Object.entries(sensor).filter(([key]) => key !== "name").map(([key, values]) => [key, joined(before[key], values)])) };
+    });
+    const episodes = new Map([...old.episodes, ...found.episodes].map((episode) => [episode.number, episode]));
+    const latest = [...episodes.values()].sort((a, b) => a.number - b.number).slice(-MOST_EPISODES);
+    return { ...found, cells: joined(old.cells, found.cells), places: joined(old.places, found.places), sensors, episodes: latest };
   }
 
   async function mark(episode, verdict) {
@@ -80,8 +115,17 @@ const machine = (() => {
     // At the newest end the page follows the stream again.
     if (start + length >= last - 1e-6) Object.assign(view, { length, begin: null, end: null });
     else Object.assign(view, { begin: start, end: start + length });
+    moved();
+  }
+
+  // What is known is drawn at once in its new place; the service is asked when the wheel has come to rest.
+  function moved() {
     showRanges();
-    refresh().catch(() => {});
+    clearTimeout(view.timer);
+    view.asked++; // what was asked before is not of this stretch
+    by("sensors").setAttribute("aria-busy", "true");
+    if (view.shown?.last != null) draw(view.shown);
+    view.timer = setTimeout(() => refresh().catch(() => { view.timer = setTimeout(refresh, POLL); }), SETTLED);
   }
 
   function zoom(factor, share) {
@@ -127,7 +171,15 @@ const machine = (() => {
     return (day ? `${text.slice(5, 10)} ` : "") + text.slice(11, seconds ? 19 : 16);
   }
 
+  // Marked for the browser's profiler, and for those who measure how long it takes.
   function draw(found) {
+    performance.clearMeasures("draw");
+    const start = performance.now();
+    drawAll(found);
+    performance.measure("draw", { start });
+  }
+
+  function drawAll(found) {
     by("banner").dataset.state = found.state;
     by("banner-words").textContent = found.words;
     document.title = `${found.words} · ${view.name}`;
@@ -173,12 +225,14 @@ const machine = (() => {
 
   function picture(sensor, found, begin, end) {
     const values = [...sensor.least, ...sensor.most].filter((value) => value !== null);
-    let [low, high] = [Math.min(...values), Math.max(...values)];
+    let [low, high] = [Math.min(...values), Math.max(...values)]; // at most 1,500
     const margin = 0.08 * (high - low) || 0.01 * Math.max(Math.abs(high), 1);
     [low, high] = [low - margin, high + margin];
     const x = (place) => (WIDTH * (place - begin)) / (end - begin || 1);
     const y = (value) => Math.min(Math.max((HEIGHT * (high - value)) / (high - low), -20), HEIGHT + 20);
-    const at = (value, j) => `${x(found.places[j]).toFixed(1)} ${y(value).toFixed(1)}`;
+    const tenths = (value) => Math.round(10 * value) / 10;
+    const xs = found.places.map((place) => tenths(x(place)));
+    const at = (value, j) => `${xs[j]} ${tenths(y(value))}`;
     const shown = spans(sensor, found, begin, end, x);
     if (!values.length) return shown;
     // Episodes lie over the band, which would hide them, and under the trace.
@@ -254,8 +308,7 @@ const machine = (() => {
       button.dataset.length = length ?? "all";
       button.onclick = () => {
         Object.assign(view, { length, begin: null, end: null });
-        showRanges();
-        refresh().catch(() => {});
+        moved();
       };
       return button;
     });

@@ -26,7 +26,7 @@
       await login();
       return call(path, options);
     }
-    if (!response.ok) {
+    if (!response.ok && response.status !== 304) {
       const problem = await response.json().catch(() => ({ detail: response.statusText }));
       throw Object.assign(new Error(problem.detail), { status: response.status });
     }
@@ -113,7 +113,7 @@
     state.stream?.abort();
     state.due = { run: 0, model: 0 };
     follow(name);
-    const watched = await machine.open(name, { get, post });
+    const watched = await machine.open(name, { call, post });
     by("tabs").hidden = !watched;
     showTab(watched ? "machine" : "model");
     await refresh();
@@ -206,7 +206,7 @@
     state.due.run = performance.now() + FAST;
     const summary = await get(of(name));
     if (state.name !== name) return;
-    show(summary);
+    showSummary(summary);
     await Promise.all(RUN_PICTURES.map((picture) => draw(picture)));
   }
 
@@ -216,6 +216,20 @@
     await Promise.all([...MODEL_PICTURES.map((picture) => draw(picture)), answer()]);
   }
 
+  // Of several megabytes, and the page of a machine does without: fetched when the first picture is drawn.
+  let plotly = null;
+  function loadPlotly() {
+    plotly ??= new Promise((resolve, reject) => {
+      document.head.append(Object.assign(document.createElement("script"), { src: "static/plotly.js", onload: resolve, onerror: reject }));
+    }).catch((error) => { plotly = null; throw error; });
+    return plotly;
+  }
+
+  async function show(element, figure) {
+    await loadPlotly();
+    await pictures.draw(element, figure);
+  }
+
   async function draw(picture) {
     const name = state.name;
     const [x, y] = [by("axis-x").value, by("axis-y").value];
@@ -223,13 +237,13 @@
     const query = chosen ? `?${new URLSearchParams({ x, y })}` : "";
     try {
       const figure = await get(of(name, `/pictures/${picture}${query}`));
-      if (state.name === name) await pictures.draw(by(picture), figure);
+      if (state.name === name) await show(by(picture), figure);
     } catch (error) {
       if (error.status !== 409) throw error; // nothing learned yet
     }
   }
 
-  function show(summary) {
+  function showSummary(summary) {
     by("name").textContent = summary.name;
     const columns = `${summary.columns.length} column${summary.columns.length === 1 ? "" : "s"}`;
     const source = summary.takes_rows ? "" : ", learned from its own source";
@@ -297,7 +311,7 @@
       const figure = await post(of(name, "/pictures/density"), { rows: [given()], target });
       if (number_ !== state.answers || name !== state.name) return;
       by("answer").textContent = figure.layout.meta.alt;
-      await pictures.draw(by("density"), figure);
+      await show(by("density"), figure);
     } catch (error) {
       if (error.status === 422) by("answer").textContent = error.message;
       else if (error.status !== 409) throw error;

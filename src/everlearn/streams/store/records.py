@@ -44,6 +44,25 @@ class StoredEvent(NamedTuple):
     stream_time: float = NAN
 
 
+class EpisodeRecord(NamedTuple):
+    """An episode as it is now: the store keeps the latest state of each number."""
+
+    number: int
+    is_open: bool
+    """Whether it lasts."""
+    details: dict[str, Any]
+
+
+class StoredEpisode(NamedTuple):
+    """An episode as the store gives it back."""
+
+    change: int
+    """Rises with every change of any episode, or of what people say of it."""
+    mark: str
+    """What a person said of it, or nothing."""
+    details: dict[str, Any]
+
+
 class Interval(NamedTuple):
     """What happened between two moments of a run: one point of a curve over time."""
 

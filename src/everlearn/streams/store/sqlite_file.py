@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from everlearn.errors import StateFileError
 from everlearn.persistence.atomic_write import flush_folder
+from everlearn.streams.store.records import EpisodeRecord
+from everlearn.streams.store.trace_table import FIELDS, TRACE_SCHEMA, TraceCell, add_cells
 
 APPLICATION_ID = 0x45564C4E  # "EVLN"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 # For other processes: threads of this one wait for `_writing`.
 BUSY_SECONDS = 30.0
 _LEAST_ROOM = 1 << 16
@@ -57,8 +62,17 @@ CREATE TABLE inbox_target (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
 CREATE TABLE inbox_key (name TEXT, key TEXT, id INTEGER NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE INDEX inbox_key_by_age ON inbox_key (name, id);
 """
+_EPISODES = """
+CREATE TABLE IF NOT EXISTS episode (
+    name TEXT, number INTEGER, change INTEGER NOT NULL, is_open INTEGER NOT NULL, mark TEXT NOT NULL DEFAULT '',
+    details TEXT NOT NULL, PRIMARY KEY (name, number)
+) WITHOUT ROWID
+"""
 # What each version added to the one before it.
-_UPGRADES = {2: "CREATE TABLE IF NOT EXISTS inbox_target (id INTEGER PRIMARY KEY, data TEXT NOT NULL)"}
+_UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {
+    2: lambda connection: _add_targets(connection),
+    3: lambda connection: _add_histories(connection),
+}
 # SQLITE_ERROR is "no such table or column": the schema was edited.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 _ERRNO = {
@@ -201,7 +215,7 @@ class StateFile:
 
     @staticmethod
     def _make(connection: sqlite3.Connection) -> None:
-        for statement in _SCHEMA.split(";"):
+        for statement in (*_SCHEMA.split(";"), _EPISODES, TRACE_SCHEMA):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
@@ -221,12 +235,26 @@ class StateFile:
         for new in range(version + 1, FORMAT_VERSION + 1):
             # A file that cannot be written is read as it is: readers need nothing of what is new.
             with contextlib.suppress(sqlite3.OperationalError):
-                connection.execute(_UPGRADES[new])
-                connection.execute(f"PRAGMA user_version = {new}")
+                self._upgrade(connection, new)
         # Reads every page once, without comparing indices: enough to find torn and overwritten pages.
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise StateFileError(_damaged(self.path, found))
+
+    def _upgrade(self, connection: sqlite3.Connection, new: int) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Asked again inside the transaction: another process may have done it in between.
+            if connection.execute("PRAGMA user_version").fetchone()[0] == new - 1:
+                _UPGRADES[new](connection)
+                connection.execute(f"PRAGMA user_version = {new}")
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, (KeyError, TypeError, ValueError, AttributeError)):
+                raise StateFileError(_damaged(self.path, str(error))) from error
+            raise
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -244,6 +272,52 @@ class StateFile:
                 raise OSError(*full, self.path) from error
             what = f"The state file cannot be used: {error}"
             raise OSError(_ERRNO.get(code, errno.EIO), what, self.path) from error
+
+
+def _add_targets(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS inbox_target (id INTEGER PRIMARY KEY, data TEXT NOT NULL)")
+
+
+def _add_histories(connection: sqlite3.Connection) -> None:
+    """Make the tables of traces and episodes, and move there what was among the events."""
+    connection.execute(_EPISODES)
+    connection.execute(TRACE_SCHEMA)
+    sql = (
+        "SELECT name, row, kind, details, stream_time FROM event WHERE kind IN ('trace', 'episode', 'mark') ORDER BY id"
+    )
+    cells: dict[str, list[TraceCell]] = {}
+    for name, row, kind, text, moment in connection.execute(sql).fetchall():
+        details = json.loads(text)
+        if kind == "trace":
+            values = np.array([details[field] for field in FIELDS], dtype=np.float32)  # None becomes NaN
+            # The grain that points had: 20 seconds, or 20 rows where there were no times.
+            place = int((row if moment is None else moment) // 20)
+            cells.setdefault(name, []).append(TraceCell(place, row, math.nan if moment is None else moment, values))
+        elif kind == "mark":
+            put_mark(connection, name, int(details["number"]), str(details["verdict"]), 0)
+        else:
+            put_episode(
+                connection, name, EpisodeRecord(int(details["number"]), details["status"] == "open", details), 0
+            )
+    for name, found in cells.items():
+        add_cells(connection, name, found)
+    connection.execute("DELETE FROM event WHERE kind IN ('trace', 'episode')")
+
+
+def put_episode(connection: sqlite3.Connection, name: str, episode: EpisodeRecord, change: int) -> None:
+    """Write an episode as it is now; a mark that it has stays."""
+    connection.execute(
+        "INSERT INTO episode (name, number, change, is_open, details) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (name, number) DO UPDATE SET change = excluded.change, is_open = excluded.is_open, details = excluded.details",
+        (name, episode.number, change, int(episode.is_open), json.dumps(episode.details, allow_nan=False)),
+    )
+
+
+def put_mark(connection: sqlite3.Connection, name: str, number: int, mark: str, change: int) -> None:
+    """Write what a person said of an episode."""
+    connection.execute(
+        "UPDATE episode SET mark = ?, change = ? WHERE name = ? AND number = ?", (mark, change, name, number)
+    )
 
 
 def _why_full(path: str) -> tuple[int, str] | None:

@@ -23,20 +23,24 @@ from everlearn.streams.store.records import (
     MAX_INTERVALS,
     NAN,
     BadRow,
+    EpisodeRecord,
     Event,
     InboxBatch,
     Interval,
     ModelEntry,
     StoredBadRow,
+    StoredEpisode,
     StoredEvent,
     append_intervals,
     now,
     thinned,
     totals_of,
 )
-from everlearn.streams.store.sqlite_file import StateFile
+from everlearn.streams.store.sqlite_file import StateFile, put_episode, put_mark
+from everlearn.streams.store.trace_table import TraceCell, add_cells, cells_of
 
 MAX_EVENTS = 100_000
+MAX_EPISODES = 10_000
 MAX_BAD_ROWS = 10_000
 MAX_KEYS = 100_000
 _TRIM_EVERY = 1000  # rows of a model between two looks at whether it has too many, on average
@@ -57,7 +61,8 @@ class Store:
     """Several models by name in one file, each with its source position, events, history, bad rows and inbox.
 
     Any thread may use it. Readers see the latest commit and never wait for a writer. The file stays bounded: of each
-    model the latest 100,000 events and 10,000 bad rows are kept, and a history of at most 4096 intervals.
+    model the latest 100,000 events, 10,000 episodes and 10,000 bad rows are kept, a history of at most 4096 intervals,
+    and 50,000 cells of traces in each of seven grains.
 
     Parameters
     ----------
@@ -172,7 +177,8 @@ class Store:
         with self._file.transaction() as connection:
             # Before the inbox, by whose ids the targets are found.
             connection.execute(_DROP_TARGETS, (name, _LAST_ID))
-            for table in ("model", "model_file", "event", "interval", "bad_row", "inbox", "inbox_key", "total"):
+            for table in ("model", "model_file", "event", "episode", "trace", "interval", "bad_row", "inbox",
+                          "inbox_key", "total"):  # fmt: skip
                 connection.execute(f"DELETE FROM {table} WHERE name = ?", (name,))
 
     # -- steps ------------------------------------------------------------------------------------
@@ -190,6 +196,8 @@ class Store:
         more: dict[str, int] | None = None,
         memory: dict[str, Any] | None = None,
         taken: int | None = None,
+        episodes: Sequence[EpisodeRecord] = (),
+        traces: Sequence[TraceCell] = (),
     ) -> int:
         """Write everything of one step, or nothing.
 
@@ -211,6 +219,10 @@ class Store:
             What the learner remembers beside the model, as JSON values; by default as before.
         taken : int, optional
             Batches of the inbox up to this id were learned, and leave it.
+        episodes : sequence of EpisodeRecord, default=()
+            Episodes that began, changed or ended.
+        traces : sequence of TraceCell, default=()
+            Stretches of the sensors' traces that are complete.
 
         Returns
         -------
@@ -234,6 +246,8 @@ class Store:
             _add_events(connection, name, events)
             _add_intervals(connection, name, intervals)
             _add_bad_rows(connection, name, bad_rows)
+            _add_episodes(connection, name, episodes, new)
+            add_cells(connection, name, traces)
             _count(connection, name, totals_of(events, intervals, bad_rows, more or {}))
             # In the same transaction as the model that learned them: a crash before leaves both as they were, one after
             # loses nothing. Apart, rows would be lost or learned twice.
@@ -261,7 +275,8 @@ class Store:
         position : dict, optional
             Where their common source stands, as JSON values.
         steps : mapping, optional
-            By name: `events`, `intervals`, `bad_rows` and `memory`, as of `commit`; nothing by default.
+            By name: `events`, `intervals`, `bad_rows`, `episodes`, `traces` and `memory`, as of `commit`; nothing by
+            default.
 
         Returns
         -------
@@ -283,6 +298,8 @@ class Store:
                 _add_events(connection, name, events)
                 _add_intervals(connection, name, intervals)
                 _add_bad_rows(connection, name, bad_rows)
+                _add_episodes(connection, name, step.get("episodes", ()), versions[name])
+                add_cells(connection, name, step.get("traces", ()))
                 totals = totals_of(events, intervals, bad_rows, {}) if step else {"rows": rows[name]}
                 _count(connection, name, totals)
         return versions
@@ -347,19 +364,62 @@ class Store:
         """The latest events, oldest first."""
         return self._events(name, "id > ?", (0,), kinds, f"ORDER BY id DESC LIMIT {int(limit)}")[::-1]
 
-    def events_between(self, name: str, kind: str, begin: float, end: float, *, by: str) -> list[StoredEvent]:
-        """Events of one kind from `begin` to `end`, oldest first; `by` is "row" or "stream_time"."""
-        column = {"row": "row", "stream_time": "stream_time"}[by]
-        return self._events(name, f"{column} >= ? AND {column} <= ?", (begin, end), [kind], "ORDER BY id")
-
-    def extent(self, name: str, kind: str) -> tuple[int | None, int | None, float | None, float | None]:
-        """First and last row, and first and last time by the stream's clock, of the events of one kind."""
-        found = self._file.query(
-            "SELECT min(row), max(row), min(stream_time), max(stream_time) FROM event WHERE name = ? AND kind = ?",
-            name, kind,
+    def episodes(self, name: str, *, latest: int = MAX_EPISODES, after: int = 0) -> list[StoredEpisode]:
+        """The `latest` episodes and all that last, by number; those only that have changed after `after`."""
+        rows = self._file.query(
+            "SELECT change, mark, details FROM episode WHERE name = ? AND change > ? AND (is_open OR number > "
+            "(SELECT max(number) FROM episode WHERE name = ?) - ?) ORDER BY number",
+            name, after, name, latest,
         )  # fmt: skip
-        first, last, begin, end = self._file.expect(found[0], int | None, int | None, _REAL | None, _REAL | None)
-        return first, last, begin, end
+        found = []
+        for row in rows:
+            change, mark, details = self._file.expect(row, int, str, str)
+            found.append(StoredEpisode(change, mark, self._file.plain(details, dict)))
+        return found
+
+    def mark(self, name: str, number: int, mark: str, event: Event) -> None:
+        """Keep what a person says of an episode, and the event that tells a running watcher of it."""
+        with self._file.transaction() as connection:
+            put_mark(connection, name, number, mark, _count(connection, "", {"version": 1})["version"])
+            _add_events(connection, name, [event])
+            _count(connection, name, totals_of([event], (), (), {}))
+
+    def latest_change(self, name: str) -> int:
+        """The latest change of an episode; 0 before there is one."""
+        rows = self._file.query("SELECT coalesce(max(change), 0) FROM episode WHERE name = ?", name)
+        return int(self._file.expect(rows[0], int)[0])
+
+    def trace_ends(self, name: str, level: int) -> tuple[TraceCell, TraceCell] | None:
+        """The first and the last cell of a level; None if there is none. Those with a time count, if any has one."""
+        ends = []
+        for order in ("ASC", "DESC"):
+            for where in ("AND time IS NOT NULL", ""):
+                rows = self._file.query(
+                    f"SELECT cell, row, time, data FROM trace WHERE name = ? AND level = ? {where} "
+                    f"ORDER BY cell {order} LIMIT 1", name, level,
+                )  # fmt: skip
+                if rows:
+                    break
+            ends += self._cells(rows)
+        return (ends[0], ends[1]) if ends else None
+
+    def trace_cells(self, name: str, level: int, first: int = -_LAST_ID, last: int = _LAST_ID) -> list[TraceCell]:
+        """The cells of a level from number `first` to number `last`."""
+        rows = self._file.query(
+            "SELECT cell, row, time, data FROM trace WHERE name = ? AND level = ? AND cell BETWEEN ? AND ? "
+            "ORDER BY cell", name, level, first, last,
+        )  # fmt: skip
+        return self._cells(rows)
+
+    def _cells(self, rows: Sequence[Any]) -> list[TraceCell]:
+        for row in rows:
+            self._file.expect(row, int, int, _REAL, bytes)
+        try:
+            return cells_of(rows)
+        except ValueError as error:
+            raise StateFileError(
+                f"{self.path} is damaged: a trace has {error}. Restore the file from a copy, or name another."
+            ) from error
 
     def _events(
         self, name: str, where: str, values: tuple[float, ...], kinds: Iterable[str] | None, order: str
@@ -545,6 +605,15 @@ def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Even
             (name, when, int(event.row), event.kind, value, details, moment),
         ).lastrowid
         _trim(connection, "event", name, last, MAX_EVENTS)
+
+
+def _add_episodes(connection: sqlite3.Connection, name: str, episodes: Sequence[EpisodeRecord], change: int) -> None:
+    for episode in episodes:
+        put_episode(connection, name, episode, change)
+    if episodes:
+        connection.execute(
+            "DELETE FROM episode WHERE name = ? AND number <= ?", (name, episodes[-1].number - MAX_EPISODES)
+        )
 
 
 def _add_bad_rows(connection: sqlite3.Connection, name: str, bad_rows: Sequence[BadRow]) -> None:
