@@ -222,9 +222,9 @@ def page(
         "# The page of a machine with a week of history", "",
         f"{run['rows']:,.0f} rows of eight sensors at one row a second, watched by `everlearn watch` in "
         f"{run['seconds']:.0f} s of processor time ({run['rows'] / run['seconds']:,.0f} rows a second). The state file "
-        f"of {stored:.0f} MB holds {held['episodes']} episodes and the sensors' traces in a pyramid: {points[1]:,} points "
-        f"of 20 seconds, {points[3]:,} of a minute, {points[15]:,} of 5 minutes, {points[60]:,} of 20 minutes and "
-        f"{points[180]:,} of an hour. "
+        f"of {stored:.0f} MB holds {held['episodes']} episodes and the sensors' traces in a pyramid: {points[1]:,} "
+        f"points of 20 seconds, {points[3]:,} of a minute, {points[15]:,} of 5 minutes, {points[60]:,} of 20 "
+        f"minutes and {points[180]:,} of an hour. "
         + ("All lie on the grid of their grain" if held["regular"] else "NOT all lie on the grid of their grain")
         + (", and the points of 20 minutes have the largest values of all points of 20 seconds in them."
            if held["peaks"] else ", and points of 20 minutes have LOST peaks."), "",
@@ -237,8 +237,8 @@ def page(
     for key, name in called.items():
         middle, worst = statistics.median(shown[key]), max(shown[key])
         drawing = 1000 * statistics.median(shown[f"{key} drawing"])
-        points = max(shown[f"{key} points"])
-        lines.append(f"| {name} | {points:.0f} | {middle:.2f} s | {worst:.2f} s | {drawing:.0f} ms |")
+        most = max(shown[f"{key} points"])
+        lines.append(f"| {name} | {most:.0f} | {middle:.2f} s | {worst:.2f} s | {drawing:.0f} ms |")
     lines += ["", f"First paint after {statistics.median(shown['first paint']):.2f} s (median).", "",
               "| request | processor time of the service | reply |", "|---|---|---|"]  # fmt: skip
     lines += [f"| {name} | {1000 * seconds:.0f} ms | {size / 1000:.1f} kB |" for name, seconds, size in asked]

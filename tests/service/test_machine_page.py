@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+
 import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
@@ -9,11 +12,11 @@ from selenium.webdriver.common.by import By
 from browser_tools import CHROMIUM, DRIVER, open_browser, screenshot, shot_of, size, until
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.streams.sources.times import TimeFormat
-from everlearn.streams.store.records import NAN, Event
+from everlearn.streams.store.records import EpisodeRecord
 from everlearn.streams.store.store import Store
 from everlearn.watch.episodes import Blame, Episode
 from everlearn.watch.sentences import sentence
-from everlearn.watch.session import EPISODE, TRACE, stored_episodes
+from everlearn.watch.session import stored_episodes
 from everlearn.watch.traces import TracePoint
 from everlearn.watch.watcher import Watcher
 from service_tools import Service
@@ -21,6 +24,7 @@ from service_tools import Service
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
 COLUMNS = [f"sensor {j} [bar]" for j in range(8)]
 ISO = TimeFormat("iso", zone="+00:00")
+PEAK = 40  # hour of the largest value of the sixth sensor
 BEGIN, HOURS = 1762300800.0, 168  # a week from 2025-11-05 00:00 UTC, a point every 20 seconds
 WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -33,6 +37,7 @@ def traces():
     rng = np.random.default_rng(0)
     for i in range(HOURS * 180):
         mean = rng.normal(10.0, 0.1, len(COLUMNS))
+        mean[5] += 3.0 * (i == PEAK * 180)
         yield TracePoint(20 * i, BEGIN + 20.0 * i, mean, mean - 0.1, mean + 0.1, np.full(8, 9.7), np.full(8, 10.3))
 
 
@@ -52,11 +57,11 @@ def service(tmp_path_factory):
     """A service beside the state of a watch: a week of traces, an episode that is over and one that lasts."""
     path = tmp_path_factory.mktemp("state") / "run.db"
     detector = AnomalyDetector(model=None).fit(np.random.default_rng(0).normal(10.0, 0.1, size=(250, 8)))
-    events = [Event(point.row, TRACE, NAN, point.record(), 0.0, point.time) for point in traces()]
-    events += [Event(e.first_row, EPISODE, e.p_value, e.record(), 0.0, e.begin) for e in episodes()]
+    cells = [point.cell(int(point.time // 20)) for point in traces()]
+    found = [EpisodeRecord(e.number, e.is_open, e.record()) for e in episodes()]
     memory = {"watch": Watcher(COLUMNS).memory(), "columns": COLUMNS, "time_format": list(ISO)}
     with Store(path) as store:
-        store.commit("pump", detector, 0, events=events, memory=memory)
+        store.commit("pump", detector, 0, traces=cells, episodes=found, memory=memory)
     service = Service(path)
     service.state = path
     yield service
@@ -104,15 +109,86 @@ def test_the_wall_shows_the_state_the_sensors_and_the_episode_without_scrolling(
     assert reddish(shot_of(browser, browser.find_element(By.CSS_SELECTOR, ".sensor svg"))) < 0.01
 
 
-def test_a_week_is_shown_quickly_and_can_be_zoomed(browser, service):
+POINTS = """
+if (document.querySelector("#sensors").getAttribute("aria-busy") !== "false") return null;
+const count = (path) => (path?.getAttribute("d").match(/[ML]/g) ?? []).length;
+return [...document.querySelectorAll(".sensor svg")].map((svg) => [...svg.querySelectorAll("path")].map(count));
+"""
+REPLIES = """
+const found = performance.getEntriesByType("resource").filter((entry) => /[/]watch[?]/.test(entry.name));
+return found.map((entry) => [entry.name, entry.decodedBodySize]);
+"""
+
+
+def shown(browser, button):
+    """Points of each path of each sensor after a button was pressed and what it shows has come; and the footer."""
+    browser.find_element(By.ID, button).click()
+    points = until(browser, lambda b: b.execute_script(POINTS), seconds=60)
+    return points, browser.find_element(By.CSS_SELECTOR, ".sensor footer").text
+
+
+def test_what_is_sent_and_drawn_is_bounded_for_any_length_of_time(browser, service):
     size(browser, 1920, 1080)
     browser.get(service.url)
     until(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".sensor .trace"))
-    browser.find_element(By.ID, "range-1w").click()
-    until(browser, lambda b: "11-05 00:00" in b.find_element(By.CSS_SELECTOR, ".sensor footer").text, seconds=60)
+    hour, _ = shown(browser, "range-1h")
+    week, foot = shown(browser, "range-1w")
+    assert "11-05 00:00" in foot
     assert len(browser.find_elements(By.CSS_SELECTOR, ".span")) == 2
-    browser.find_element(By.ID, "view-closer").click()
-    until(browser, lambda b: "11-05 00:00" not in b.find_element(By.CSS_SELECTOR, ".sensor footer").text, seconds=20)
+    # The hour in the finest grain there is, the week in points of 20 minutes; an area has two edges.
+    assert {band for _, *paths in hour for band in paths[-1:]} <= {180, 181}
+    assert {path[-1] for path in week} <= {504, 505}
+    assert max(max(path) for path in week) <= 2 * 750
+    for button in ("view-closer", "view-closer", "view-closer", "range-1d", "range-8h", "range-all"):
+        points, _ = shown(browser, button)
+        assert 100 < max(path[-1] for path in points) <= 750, button
+    replies = browser.execute_script(REPLIES)
+    assert max(n for _, n in replies) < 300_000
+    # What is shown already is not sent again.
+    again = [n for name, n in replies if "after=" in name]
+    until(browser, lambda b: len(b.execute_script(REPLIES)) > len(replies))
+    again += [n for name, n in browser.execute_script(REPLIES)[len(replies) :] if "after=" in name]
+    assert again
+    assert max(again) < 5_000
+
+
+def test_a_peak_of_one_point_is_seen_in_the_week(browser, service):
+    """Extremes go up the pyramid: a value of twenty seconds among a week of others is drawn where it was."""
+    peak = BEGIN + 20.0 * (PEAK * 180)
+    size(browser, 1920, 1080)
+    browser.get(service.url)
+    until(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".sensor .trace"))
+    shown(browser, "range-1w")
+    path = browser.find_elements(By.CSS_SELECTOR, ".sensor .extremes")[5].get_attribute("d")
+    points = [tuple(map(float, point.split())) for point in path.strip("MZ").split("L")]
+    x, y = min(points, key=lambda point: point[1])
+    assert y < 20  # of 128: at the upper edge, and all others far below it
+    assert abs(x / 1000.0 * HOURS * 3600.0 - (peak - BEGIN)) < 2400.0
+    assert np.median([y for _, y in points]) > 80
+
+
+def test_new_points_are_added_to_those_that_are_shown(browser, service):
+    size(browser, 1920, 1080)
+    browser.get(service.url)
+    until(browser, lambda b: b.find_elements(By.CSS_SELECTOR, ".sensor .trace"))
+    before, _ = shown(browser, "range-1w")
+    with Store(service.state) as store:
+        last = store.trace_ends("pump", 1)[1]
+        cells = [
+            last._replace(cell=last.cell + k, row=last.row + 20 * k, time=last.time + 20.0 * k) for k in range(1, 61)
+        ]
+        cells[30] = cells[30]._replace(values=cells[30].values + np.float32(2.0))
+        store.commit("pump", store.load("pump"), store.entry("pump").version, traces=cells)
+    until(browser, lambda b: f"{last.row + 1201:,} rows" in text(b, "banner-note"))
+    after = until(browser, lambda b: b.execute_script(POINTS))
+    # Twenty minutes more: one point came and one went; no more than these were sent.
+    assert abs(after[0][-1] - before[0][-1]) <= 1
+    name, n = browser.execute_script(REPLIES)[-1]
+    assert "after=" in name
+    assert n < 5_000
+    reply = json.loads(urllib.request.urlopen(f"{service.url}/models/pump/watch?last=604800").read())
+    drawn = browser.execute_script("return document.querySelector('.sensor .trace').getAttribute('d')")
+    assert len(drawn.split("L")) == len(reply["places"])
 
 
 def test_today_begins_at_midnight(browser, service):

@@ -294,11 +294,10 @@ def _add_histories(connection: sqlite3.Connection) -> None:
             place = int((row if moment is None else moment) // 20)
             cells.setdefault(name, []).append(TraceCell(place, row, math.nan if moment is None else moment, values))
         elif kind == "mark":
-            put_mark(connection, name, int(details["number"]), str(details["verdict"]), 0)
+            put_mark(connection, name, int(details["number"]), str(details["verdict"]), 1)
         else:
-            put_episode(
-                connection, name, EpisodeRecord(int(details["number"]), details["status"] == "open", details), 0
-            )
+            record = EpisodeRecord(int(details["number"]), details["status"] == "open", details)
+            put_episode(connection, name, record, 1)
     for name, found in cells.items():
         add_cells(connection, name, found)
     connection.execute("DELETE FROM event WHERE kind IN ('trace', 'episode')")
@@ -308,7 +307,8 @@ def put_episode(connection: sqlite3.Connection, name: str, episode: EpisodeRecor
     """Write an episode as it is now; a mark that it has stays."""
     connection.execute(
         "INSERT INTO episode (name, number, change, is_open, details) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT (name, number) DO UPDATE SET change = excluded.change, is_open = excluded.is_open, details = excluded.details",
+        "ON CONFLICT (name, number) DO UPDATE SET change = excluded.change, is_open = excluded.is_open, "
+        "details = excluded.details",
         (name, episode.number, change, int(episode.is_open), json.dumps(episode.details, allow_nan=False)),
     )
 

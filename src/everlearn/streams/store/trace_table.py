@@ -59,13 +59,27 @@ def add_cells(connection: sqlite3.Connection, name: str, cells: Sequence[TraceCe
     for cell in cells:
         known = cells_of(connection.execute(_GET, (name, 1, cell.cell, cell.cell)))
         _put(connection, name, 1, joined([*known, cell]))
-    touched = sorted({cell.cell for cell in cells})
+    written = {1: sorted({cell.cell for cell in cells})}
     for below, level in itertools.pairwise(LEVELS):
         factor = level // below
-        touched = sorted({number // factor for number in touched})
-        for number in touched:
+        written[level] = sorted({number // factor for number in written[below]})
+        for number in written[level]:
             parts = cells_of(connection.execute(_GET, (name, below, number * factor, (number + 1) * factor - 1)))
             _put(connection, name, level, joined(parts)._replace(cell=number))
+    # Last, so that no level is made of what another has lost.
+    for level, numbers in written.items():
+        # By a hash: cells of a slow stream may never be multiples.
+        if any(zlib.crc32(f"{name} {level} {number}".encode()) % _TRIM_EVERY == 0 for number in numbers):
+            _trim(connection, name, level)
+
+
+def _trim(connection: sqlite3.Connection, name: str, level: int) -> None:
+    # By their count and not by their numbers: one row with a time far in the future must not delete all others.
+    connection.execute(
+        "DELETE FROM trace WHERE name = ? AND level = ? AND cell <= "
+        "(SELECT cell FROM trace WHERE name = ? AND level = ? ORDER BY cell DESC LIMIT 1 OFFSET ?)",
+        (name, level, name, level, MAX_CELLS),
+    )
 
 
 def joined(cells: Sequence[TraceCell]) -> TraceCell:
@@ -106,11 +120,3 @@ def _put(connection: sqlite3.Connection, name: str, level: int, cell: TraceCell)
     data = np.ascontiguousarray(cell.values, dtype="<f4").tobytes()
     moment = None if math.isnan(cell.time) else cell.time
     connection.execute(_PUT, (name, level, cell.cell, cell.row, moment, data))
-    # By a hash: cells of a slow stream may never be multiples. By their count and not by their numbers: one row with a
-    # time far in the future must not delete all others.
-    if zlib.crc32(f"{name} {level} {cell.cell}".encode()) % _TRIM_EVERY == 0:
-        connection.execute(
-            "DELETE FROM trace WHERE name = ? AND level = ? AND cell <= "
-            "(SELECT cell FROM trace WHERE name = ? AND level = ? ORDER BY cell DESC LIMIT 1 OFFSET ?)",
-            (name, level, name, level, MAX_CELLS),
-        )
