@@ -83,10 +83,32 @@ def test_what_happened_is_on_the_screen(hot):
 
 def test_suggestions_can_be_pasted(hot):
     _, output = hot
-    suggestion = next(line.strip() for line in output.splitlines() if "everlearn mark" in line)
-    words = shlex.split(suggestion.partition(" if that")[0])
-    assert words[0] == "everlearn"
-    assert "Episode 1 is marked as normal" in command(*words[1:])
+    commands = [line.strip() for line in output.splitlines() if line.strip().startswith("everlearn ")]
+    assert [shlex.split(line)[1] for line in commands] == ["watch", "serve", "mark"]
+    # The whole line, as somebody selects it with three clicks.
+    assert "Episode 1 is marked as normal" in command(*shlex.split(commands[2])[1:])
+
+
+def test_suggestions_of_a_watcher_with_a_name_of_its_own(run, tmp_path):
+    X = machine(1200)
+    X[900:960, 1] += 12.0
+    write(tmp_path / "day 1.csv", X)
+    asked = (
+        "watch",
+        "day 1.csv",
+        "--healthy-until",
+        "2026-11-05T00:10",
+        "--name",
+        "pump 3",
+        "--false-alarms",
+        "1/week",
+    )
+    output = run(*asked, "--false-alarms", "1/week")
+    report, state = [line.strip() for line in output.splitlines() if line.strip().startswith("everlearn ")]
+    assert "The report is in report.html" in run(*shlex.split(report)[1:])
+    output = run(*shlex.split(state)[1:])
+    again = [line.strip() for line in output.splitlines() if line.strip().startswith("everlearn mark")]
+    assert "Episode 1 is marked as normal" in run(*shlex.split(again[0])[1:])
 
 
 def test_marks(hot):
@@ -176,7 +198,7 @@ def test_one_watcher_a_device(run, tmp_path):
     fleet = ["watch", "fleet.csv", "--by", "device", "--state", "fleet.db"]
     output = run(*fleet, "--episodes", "e.csv")
     assert "1,400 rows of 2 devices: 1 episodes" in output
-    assert "everlearn mark 1 --normal --state fleet.db --name 'pump 2' if that was no fault" in output
+    assert "everlearn mark 1 --normal --state fleet.db --name 'pump 2'\n" in output
     with open("e.csv", encoding="utf-8") as file:
         assert {(row["device"], row["kind"]) for row in csv.DictReader(file)} == {("pump 2", "unusual")}
     output = run(*fleet)

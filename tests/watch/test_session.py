@@ -319,3 +319,5 @@ def test_what_cannot_be_told_is_refused_at_once():
         Command("")
     with pytest.raises(InputError, match="quot"):
         Command("echo 'open")
+    with pytest.raises(InputError, match="no shell is involved, so '>>'"):
+        Command("echo alarm >> alarms.txt")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.markup import escape
 
 from everlearn.errors import EverlearnError, InputError, SourceLostError
 
@@ -143,3 +145,13 @@ def say_bad_rows(counts: dict[str, int]) -> None:
     """Say on standard error how many rows were left out."""
     for reason, n in counts.items():
         click.echo(f"Rows left out: {n:,} with {reason}.", err=True)
+
+
+def suggest_next(suggestions: Iterable[tuple[str, str]], console: Console) -> None:
+    """Say what to try next: for each what it is for and, on a line of its own that can be pasted, the command."""
+    found = list(suggestions)
+    if not found:
+        return
+    console.print("\nTo try next")
+    for purpose, command in found:
+        console.print(f"  {escape(purpose)}:\n    [bold]{escape(command)}[/]", soft_wrap=True)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
+from everlearn.cli.common import suggest_next
 from everlearn.reporting.tables import Table, number
 from everlearn.typing import DetectingModel
 
@@ -118,29 +119,28 @@ def show_anomalies(model: Any, names: list[str], console: Console) -> None:
 
 def suggest(asked: Any, session: Session, console: Console) -> None:
     """Say what to try next."""
-    lines = []
-    if asked.model_file is None:
-        lines.append("add [bold]--model-file machine.evl[/] to keep what was learned")
-    else:
-        lines += _questions(asked.model_file, session)
-    if asked.report is None:
-        lines.append("add [bold]--report machine.html[/] for pictures of the run")
+    found = []
+    if asked.model_file is not None:
+        found += _questions(asked.model_file, session)
     if asked.state is not None:
-        lines.append(f"[bold]everlearn serve --state {escape(shlex.quote(asked.state))}[/] for the live page")
+        found.append(("the live page", f"everlearn serve --state {shlex.quote(asked.state)}"))
     if asked.demo:
-        lines.append("[bold]everlearn learn --demo --seed 7[/] for another machine")
-        lines.append("[bold]everlearn learn FILE.csv --model-file FILE.evl[/] for your own")
-    console.print("\nTo try next:")
-    for line in lines:
-        console.print(f"  {line}", soft_wrap=True)
+        found.append(("another machine", "everlearn learn --demo --seed 7"))
+        found.append(("your own file", "everlearn learn FILE.csv --model-file FILE.evl"))
+    suggest_next(found, console)
+    wanting = {"--model-file machine.evl": (asked.model_file, "to keep what was learned"),
+               "--report machine.html": (asked.report, "for pictures of the run")}  # fmt: skip
+    for option, (given, purpose) in wanting.items():
+        if given is None:
+            console.print(f"Add [bold]{option}[/] {purpose}.")
 
 
-def _questions(model_file: str, session: Session) -> list[str]:
-    lines = [f"[bold]{escape(f'everlearn show {shlex.quote(model_file)}')}[/]"]
+def _questions(model_file: str, session: Session) -> list[tuple[str, str]]:
+    found = [("what the model knows", f"everlearn show {shlex.quote(model_file)}")]
     names = session.columns or []
     moments = moments_of(session.model)
     if len(names) > 1 and moments is not None and hasattr(session.model, "condition"):
         given = shlex.quote(f"{names[0]}={number(moments[0][0])}")
         question = f"everlearn ask {shlex.quote(model_file)} --given {given} --predict {shlex.quote(names[1])}"
-        lines.append(f"[bold]{escape(question)}[/]")
-    return lines
+        found.append((f"{names[1]}, where {names[0]} is known", question))
+    return found

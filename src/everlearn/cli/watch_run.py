@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from everlearn.cli.common import check_output, check_place, errors_explained, names_in
+from everlearn.cli.common import check_output, check_place, errors_explained, names_in, suggest_next
 from everlearn.cli.learn_run import mqtt_session, stop_on_signals
 from everlearn.cli.watch_options import WatchOptions
 from everlearn.errors import InputError
@@ -227,23 +227,38 @@ def _finish_groups(
     console.print(f"\n{groups.n_rows:,} rows of {n:,} devices: {told}.")
     if asked.state is not None and groups.latest is not None:
         device, number = groups.latest
-        mark = f"everlearn mark {number} --normal --state {shlex.quote(asked.state)} --name {shlex.quote(device)}"
-        console.print(f"\nTo try next:\n  [bold]{escape(mark)}[/] if that was no fault", soft_wrap=True)
+        suggest_next([(f"if episode {number} of {device} was no fault", _mark(asked.state, number, device))], console)
+
+
+def _mark(state: str, number: int, name: str) -> str:
+    """The command that marks an episode as normal."""
+    own = "" if name == "model" else f" --name {shlex.quote(name)}"
+    return f"everlearn mark {number} --normal --state {shlex.quote(state)}{own}"
 
 
 def _suggest(asked: WatchOptions, episodes: list[Episode], console: Console) -> None:
-    lines = []
+    found = []
     if asked.report is None:
-        lines.append("add [bold]--report pump.html[/] for a report of one page")
+        found.append(("a report of one page", f"{_asked(asked)} --report report.html"))
     if asked.state is None:
-        lines.append("add [bold]--state run.db[/] to go on later, to mark episodes, and for the page")
+        found.append(("to go on later, to mark episodes, and for the page", f"{_asked(asked)} --state run.db"))
     else:
-        state = shlex.quote(asked.state)
-        lines.append(f"[bold]{escape(f'everlearn serve --state {state}')}[/] for the page on the wall")
+        found.append(("the page on the wall", f"everlearn serve --state {shlex.quote(asked.state)}"))
         if episodes:
-            mark = f"everlearn mark {episodes[-1].number} --normal --state {state}"
-            lines.append(f"[bold]{escape(mark)}[/] if that was no fault")
-    if lines:
-        console.print("\nTo try next:")
-        for line in lines:
-            console.print(f"  {line}", soft_wrap=True)
+            number = episodes[-1].number
+            found.append((f"if episode {number} was no fault", _mark(asked.state, number, asked.name)))
+    suggest_next(found, console)
+
+
+def _asked(asked: WatchOptions) -> str:
+    """The command that was given, as far as it says what is watched."""
+    words = ["everlearn", "watch", *asked.sources]
+    for option, values in (("--healthy", asked.healthy), ("--columns", asked.columns)):
+        words += [word for value in values for word in (option, value)]
+    for option, value in (("--healthy-until", asked.healthy_until), ("--time", asked.time), ("--state", asked.state)):
+        words += [] if value is None else [option, value]
+    defaults = {"--false-alarms": (asked.false_alarms, "1/day"), "--accept-after": (asked.accept_after, "1h"),
+                "--name": (asked.name, "model"), "--seed": (asked.seed, 0)}  # fmt: skip
+    for option, (value, default) in defaults.items():
+        words += [] if value == default else [option, str(value)]
+    return shlex.join([*words, *(["--grow"] if asked.grow else [])])

@@ -26,6 +26,7 @@ FIELDS = (
 )  # fmt: skip
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 300.0
 _MOST_WAITING = 1000
+_OPERATORS = frozenset((">", ">>", "<", "|", "||", "&", "&&", ";", "2>", "2>>", "2>&1", "&>"))  # of a shell
 _TIMEOUT = 30.0  # seconds for a webhook or a command to answer
 
 
@@ -98,6 +99,11 @@ class Command:
             raise InputError(f"--command {command!r}: {error}.") from error
         if not self._words:
             raise InputError("--command is empty: give a program and its arguments.")
+        if operators := [word for word in self._words if word in _OPERATORS]:
+            raise InputError(
+                f"--command {command!r}: no shell is involved, so {operators[0]!r} would be an argument. Write a "
+                "script and give its name; the sentence is its last argument, and in EVERLEARN_SENTENCE."
+            )
         self.place = self._words[0]
 
     def tell(self, record: dict[str, Value]) -> None:
