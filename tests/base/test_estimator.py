@@ -11,8 +11,8 @@ import pytest
 from sklearn.utils import get_tags
 
 import everlearn
-from everlearn.base import estimator as base
 from everlearn.base.estimator import as_rows
+from everlearn.base.redo_log import LOG_ROWS, UNDO_ROWS
 from everlearn.errors import InputError
 from everlearn.persistence.model_file import dumps
 from toys import RunningNormal
@@ -135,10 +135,13 @@ def test_one_row_takes_the_short_way():
     assert model._check_X(row) is row
 
 
-def test_states_are_copied_for_long_batches_only(monkeypatch):
+def test_states_are_copied_for_long_batches_and_seldom_for_short_ones(monkeypatch):
     model, copies = RunningNormal().partial_fit(X[:50]), []
     monkeypatch.setattr(RunningNormal, "_snapshot", lambda self: copies.append(1) or dict(vars(self)))
-    model.partial_fit(X[: base.UNDO_ROWS - 1])
-    assert not copies
-    model.partial_fit(X[: base.UNDO_ROWS])
+    for row in X[:LOG_ROWS, None]:
+        model.partial_fit(row)
     assert copies == [1]
+    model.partial_fit(X[:1])
+    assert copies == [1, 1]
+    model.partial_fit(X[:UNDO_ROWS])
+    assert copies == [1, 1, 1]

@@ -14,7 +14,9 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from everlearn.anomaly import ask, checked, keep, learn, merge
 from everlearn.anomaly.state import STATISTICS, TIME_SCALES, VIEWS, Info, Settings, State
 from everlearn.base.estimator import StreamEstimator
+from everlearn.base.interrupts import HeldInterrupts
 from everlearn.base.privacy import MIN_ROWS
+from everlearn.base.redo_log import drop_log
 from everlearn.errors import InputError, ModelFileError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.typing import Array
@@ -248,9 +250,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         if self.n_held_:
             # With no patience, what is held back is due at once, in the same way as after waiting.
             settings = self._settings("guarded")._replace(patience=0.0)
-            self._state_, released = learn.keep_up(self._state_, settings, self.mixture_)
-            for one in released:
-                self._events_ = _with_event(self._events_, 1, one.first, one.last, float(one.rows), -1)
+            with HeldInterrupts() as held, self._undone_if_it_fails(held):
+                self._state_, released = learn.keep_up(self._state_, settings, self.mixture_)
+                for one in released:
+                    self._events_ = _with_event(self._events_, 1, one.first, one.last, float(one.rows), -1)
         return self
 
     def discard_held(self) -> Self:
@@ -262,6 +265,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             The detector, without them.
         """
         self._check_started()
+        drop_log(self)
         guard: Any = self._state_.guard
         guard.held[0], guard.pressure[0] = 0, 0.0
         return self

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.base.privacy import MIN_ROWS, Privacy, privacy_of
+from everlearn.base.redo_log import UNDO_ROWS, drop_log, log_of
 from everlearn.base.snapshot import copied
 from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
@@ -31,9 +32,6 @@ from everlearn.typing import Array, CovarianceModel
 
 _FLOAT64 = np.dtype(np.float64)
 _PROGRESS_ROWS = 4096
-# From this many rows on, a copy of the state to go back to costs a quarter of learning them at most, a tenth where
-# rows are not the cheapest (benchmarks/undo.py); below, interrupts wait.
-UNDO_ROWS = 256
 # Cells of a part of a long batch: tens of milliseconds of learning, after which Ctrl-C is heard.
 _PART_CELLS = 2**18
 # A file says the ranges of so many columns: more would need covariances that take longer than saving.
@@ -58,6 +56,23 @@ class StreamEstimator(BaseEstimator):
     @classmethod
     def _get_param_names(cls) -> list[str]:
         return list(_parameter_names(cls))  # type: ignore[arg-type]
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as scikit-learn does; rows learned from now on are learned with them.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values.
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        drop_log(self)
+        super().set_params(**params)
+        return self
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Forget everything, then learn the rows of X in their order.
@@ -99,8 +114,7 @@ class StreamEstimator(BaseEstimator):
 
         Any split of a stream into batches gives the same model. After an exception, an interrupt (Ctrl-C) included, the
         model is what it was before the call. While a few rows are learned, which takes no time, an interrupt waits and
-        comes after the call. Of fewer than 256 rows no copy is made to go back to: a process that runs out of memory or
-        of stack within them may leave a part of them learned, and should load the model again.
+        comes after the call.
 
         Parameters
         ----------
@@ -146,15 +160,23 @@ class StreamEstimator(BaseEstimator):
         if not len(rows):
             return np.empty(0)
         with HeldInterrupts() as held:
-            if held.only_interrupts() and not self._takes_long(len(rows)):
-                return self._learn(rows, y, weights)
-            with self._undone_if_it_fails(held):
-                return self._learn_in_parts(rows, y, weights)
+            if not held.only_interrupts() or self._takes_long(len(rows)):
+                with self._undone_if_it_fails(held):
+                    return self._learn_in_parts(rows, y, weights)
+            log = log_of(self, rows.shape[1])
+            try:
+                result = self._learn(rows, y, weights)
+                log.add(rows, y, weights)
+            except BaseException as error:
+                log.go_back(self, error)
+                raise
+            return result
 
     @contextlib.contextmanager
     def _undone_if_it_fails(self, held: HeldInterrupts) -> Iterator[None]:
         """Go back to what the model is now if the block raises, or if a signal has come by its end."""
         # Before anything is learned; from here on a signal that waits may be raised.
+        drop_log(self)
         before, held.undoable = self._snapshot() if self._is_started() else dict(vars(self)), True
         try:
             yield
@@ -397,6 +419,7 @@ class StreamEstimator(BaseEstimator):
 
     def _adopt(self, fresh: Self) -> None:
         """Take over what `fresh` has learned in place of what was learned before, by one assignment."""
+        drop_log(self)
         # Parameters are this model's own; what ends in an underscore was learned.
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         self.__dict__ = kept | {name: value for name, value in vars(fresh).items() if name.endswith("_")}

@@ -5,8 +5,8 @@ that the exception of its handler can fall between two kernels that belong toget
 runs while it looks up the types of a kernel's arguments, where it ends the process. So signals wait while a model
 learns. A batch that is learned with a copy to go back to asks at safe places, by `checkpoint`, whether one waits, and
 is undone. For a few rows a copy would cost more than the learning: there Ctrl-C waits until they are learned, and then
-falls into the caller's code, or into the next call before that has changed anything. Either way an exception that comes
-out of `partial_fit` means that nothing was learned.
+falls into the caller's code, or into the next call before that has changed anything; other failures are undone with the
+redo log (`base/redo_log.py`). Either way an exception that comes out of `partial_fit` means that nothing was learned.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices
 from everlearn.base.draws import check_draws, generator
-from everlearn.base.estimator import UNDO_ROWS, check_min_rows
+from everlearn.base.estimator import check_min_rows
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.base.privacy import MIN_ROWS
+from everlearn.base.redo_log import UNDO_ROWS
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.draws import generator
+from everlearn.base.redo_log import drop_log
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.linalg.chunked import to_internal
 from everlearn.persistence.schema import check_state, expect, require, require_finite
@@ -200,6 +201,7 @@ class OnlinePPCA(PPCABase):
                 "end_class() needs constraint=NaturalConstraint(reference='class'); this model has "
                 f"constraint={self.constraint!r}."
             )
+        drop_log(self)
         self._ended_ = True
         return self
 
