@@ -132,7 +132,7 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
         answers_like_the_api(browser, client)
     assert list(outside_requests(browser, service.url)) == []
     errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    assert [e for e in errors if "style-src-elem" not in e] == []  # plotly.js brings styles for maps, which stay out
+    assert errors == []
 
 
 def test_the_description_works_offline(browser, service):

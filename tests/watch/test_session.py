@@ -107,6 +107,21 @@ def test_traces_have_a_fixed_grain_and_a_band(watched, stream):
     assert (late.low < late.high).all()
 
 
+def test_the_band_of_a_point_is_that_of_its_time_whatever_the_batches_were():
+    """The heat follows the load, and so does where it is expected: in each point, not in each batch."""
+    n = 4000
+    X = machine(n, seed=3)
+    times = np.arange(float(n)) + 1.76e9
+    for every in (60, 2000):
+        session = WatchSession(Watcher(COLUMNS, time_format=ISO))
+        for start in range(0, n, every):
+            session.learn(X[start : start + every], None, times[start : start + every])
+        session.commit()
+        points = stored_traces(session.store, "model")[100:]
+        middle = np.array([0.5 * (point.low + point.high)[1] for point in points])
+        assert np.corrcoef(middle, [point.mean[1] for point in points])[0, 1] > 0.9
+
+
 def test_marks_are_kept_and_taken_by_the_watcher(watched, stream):
     with Store(watched / "killed.db") as store:
         assert mark_episode(store, "model", 1, "normal").mark == "normal"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -86,6 +87,7 @@ class WatchSession:
         self.position = self.store.position(name)
         self._told: dict[int, tuple[str, str, str]] = {}
         self._traces = TraceRecorder(len(watcher.columns))
+        self._band: tuple[Array, ...] = watcher.expected
         self._latest_mark = 0
         self._looked = -math.inf
         self._arrived = time.monotonic()
@@ -157,6 +159,8 @@ class WatchSession:
         """Gather the rows into points; each point is closed by the first row behind it."""
         cells = self._traces.cells(first, times, len(X))
         cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(X)]
+        # What was expected at the rows themselves: at the end of a batch of a thousand it is something else.
+        bands = deque(self.watcher.take_bands())
         for start, end in itertools.pairwise(cuts):
             if start == end:
                 continue
@@ -165,10 +169,14 @@ class WatchSession:
             self._traces.cell = int(cells[start])
             self._traces.add(X[start:end])
             self._last = (first + end - 1, math.nan if times is None else float(times[end - 1]))
+            while bands and bands[0].row < first + end:
+                self._band = tuple(bands.popleft()[1:])
 
     def _close_trace(self) -> None:
         row, moment = self._last
-        point = self._traces.close(row, moment, *self.watcher.expected)
+        # A sensor that has just appeared was not expected at anything.
+        low, high = (np.concatenate([x, np.full(len(self.watcher.columns) - len(x), np.nan)]) for x in self._band)
+        point = self._traces.close(row, moment, low, high)
         assert self._traces.cell is not None
         self._cells.append(point.cell(self._traces.cell))
 
@@ -270,6 +278,7 @@ class WatchSession:
                 "for --state and begin anew."
             ) from error
         self._last = (self.watcher.n_rows - 1, math.nan)
+        self._band = self.watcher.expected
 
 
 def stored_episodes(store: Any, name: str, **which: int) -> list[Episode]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -53,6 +54,7 @@ GROWING_ROWS = 700
 GUARD = math.log(1e-2)  # rows less probable than this are not learned for a sensor that appeared
 LEAST_SILENCE = 10.0  # seconds without rows that a live stream may have at any pace
 FORMAT = 2  # of what a state file keeps of a watcher
+_MOST_BANDS = 1000  # answers that are kept for a history
 SAME_ROWS = 10  # between the beginnings of what is one episode
 
 
@@ -61,6 +63,14 @@ class Row(NamedTuple):
 
     number: int
     time: float
+
+
+class Band(NamedTuple):
+    """What was expected of each sensor at a row: 90 % of its values given the others; NaN while unknown."""
+
+    row: int
+    low: Array
+    high: Array
 
 
 class Fault:
@@ -141,6 +151,7 @@ class Watcher:
         self._unusual: Unusual | None = None
         self._faults: list[Fault] = []
         self._expectation = Expectation(len(self.columns))
+        self._bands: deque[Band] = deque(maxlen=_MOST_BANDS)
         self._drift = DriftCheck(len(self.columns))
         self._next_drift: DriftCheck | None = None  # of all sensors, while it learns those that appeared
         self._steps = Steps(len(self.columns))
@@ -222,6 +233,12 @@ class Watcher:
         unknown = np.full(self._growing, np.nan)
         low, high = (np.concatenate([x, unknown]) for x in (self._expectation.low, self._expectation.high))
         return low, high
+
+    def take_bands(self) -> list[Band]:
+        """What was expected since the last call, as often as it was asked: at most the latest thousand answers."""
+        found = list(self._bands)
+        self._bands.clear()
+        return found
 
     # -- sensors that appear ----------------------------------------------------------------------
 
@@ -318,6 +335,7 @@ class Watcher:
         before, self.n_rows = self.n_rows, self.n_rows + len(X)
         if self.n_rows >= FIRST_PROBE and self.n_rows // self._probe_rows > before // self._probe_rows:
             self._expectation.take(self.detector.explain(X[-1:]), learns=learns)
+            self._bands.append(Band(self.n_rows - 1, *self.expected))
 
     def _probe_places(self, X: Array) -> range:
         """Rows of a chunk that was counted which are probes: the same ones, whatever the batches are."""
