@@ -19,6 +19,7 @@ from everlearn.base.privacy import MIN_ROWS
 from everlearn.base.redo_log import drop_log
 from everlearn.errors import InputError, ModelFileError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
+from everlearn.persistence.answers import Answers, DetectorAnswers, FactorAnswers
 from everlearn.typing import Array
 
 MAX_EVENTS = 1000
@@ -430,6 +431,18 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             )
             for i in slots
         ]  # fmt: skip
+
+    def _answers(self) -> DetectorAnswers | None:
+        mixture = self.mixture_._answers() if self.mixture_._is_started() else None
+        if not isinstance(mixture, Answers | FactorAnswers):
+            return None
+        events = self.events_
+        numbers = np.array([(e.row, e.last, e.column) for e in events], dtype=np.int64).reshape(-1, 3).T.copy()
+        return DetectorAnswers(
+            *self._identity(), mixture, float(self.false_alarm_rate), self.n_held_,
+            np.array([event.kind != "anomaly" for event in events], dtype=bool), numbers[0], numbers[1],
+            np.array([event.value for event in events], dtype=np.float64), numbers[2],
+        )  # fmt: skip
 
     @property
     def n_samples_seen_(self) -> int:

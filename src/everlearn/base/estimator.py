@@ -25,7 +25,7 @@ from everlearn.base.snapshot import copied
 from everlearn.base.user_warnings import warn_user
 from everlearn.errors import InputError, MergeError
 from everlearn.linalg.chunked import first_invalid
-from everlearn.persistence.answers import Answers
+from everlearn.persistence.answers import AnyAnswers, PredictorAnswers
 from everlearn.persistence.metadata import Origin, contributions, origin_of
 from everlearn.persistence.schema import MOST_WEIGHT
 from everlearn.typing import Array, CovarianceModel
@@ -392,9 +392,15 @@ class StreamEstimator(BaseEstimator):
         changed = (f"{k}={v!r}" for k, v in self.get_params(deep=False).items() if repr(v) != repr(default[k]))
         return ", ".join(changed)
 
-    def _answers(self) -> Answers | None:
-        """What a file holds for those who only ask; None for models that are no mixture of all columns."""
-        return None
+    def _answers(self) -> AnyAnswers | None:
+        """What a file holds for those who only ask; of a model that is no density of its columns, what it is."""
+        return PredictorAnswers(*self._identity(), int(self.n_features_in_), int(self.n_components_))  # type: ignore[attr-defined]
+
+    def _identity(self) -> tuple[str, str, int, tuple[str, ...] | None]:
+        """Class, parameters, rows learned and names of the columns, as all answers begin."""
+        names = getattr(self, "feature_names_in_", None)
+        own = None if names is None else tuple(map(str, names))
+        return type(self).__name__, self._changed_parameters(), int(self.n_samples_seen_), own  # type: ignore[attr-defined]
 
     def _check_loaded(self) -> None:
         """Verify the shapes of a state that came from a file, raising ModelFileError."""

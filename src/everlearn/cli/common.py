@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,11 @@ def errors_explained() -> Iterator[None]:
         raise Stopped(f"{error}{hint}", TRY_LATER if passing else 1) from error
 
 
-# Not imported at the top: scikit-learn takes two seconds, and most ends of the program are no errors.
 def _expected() -> tuple[type[Exception], ...]:
-    """Errors whose message is all that a user needs; scikit-learn, slow to import, is there when one of its own is."""
+    """Errors whose message is all that a user needs."""
+    # scikit-learn is slow to import; where it has not been, the error is none of its own.
+    if "sklearn" not in sys.modules:
+        return EverlearnError, OSError
     from sklearn.exceptions import NotFittedError
     from sklearn.utils._param_validation import InvalidParameterError
 
@@ -84,9 +87,9 @@ def is_state_file(path: str) -> bool:
 
 def load_to_ask(path: str, name: str | None = None) -> Any:
     """What answers for the model in a file: its answers where the file has them, which load faster, or the model."""
-    from everlearn.base.saved_mixture import load_saved_mixture
+    from everlearn.base.saved_model import load_saved_model
 
-    saved = None if is_state_file(path) else load_saved_mixture(path)
+    saved = None if is_state_file(path) else load_saved_model(path)
     return load_model(path, name) if saved is None else saved
 
 

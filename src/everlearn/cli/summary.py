@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.markup import escape
 
+from everlearn.base.saved_model import SavedDetector, SavedFactors, SavedModel
 from everlearn.cli.common import suggest_next
 from everlearn.reporting.tables import Table, number
 from everlearn.typing import DetectingModel
@@ -57,9 +58,11 @@ def show_summary(session: Session, console: Console) -> None:
 
 def moments_of(model: Any) -> tuple[Array, Array] | None:
     """Mean and standard deviation of each column; None for a model of something else, or of too few rows."""
+    if isinstance(model, SavedDetector):
+        return moments_of(model.mixture_)
     if isinstance(model, DetectingModel):
         return moments_of_detector(model)
-    if getattr(model, "covariance_type_", "") == "low_rank":
+    if isinstance(model, SavedFactors) or getattr(model, "covariance_type_", "") == "low_rank":
         return model._column_moments()  # type: ignore[no-any-return]
     if hasattr(type(model), "weights_"):
         weights, means, covariances = model.weights_, model.means_, model.covariances_
@@ -81,7 +84,7 @@ def moments_of_detector(detector: Any) -> tuple[Array, Array] | None:
 def show_parts(model: Any, names: list[str], console: Console) -> None:
     """The heaviest components of a mixture, the axes of a PCA, or what a detector found strange."""
     shown = names[:_SHOWN_COLUMNS]
-    if isinstance(model, DetectingModel):
+    if isinstance(model, DetectingModel | SavedDetector):
         show_anomalies(model, names, console)
         return
     if hasattr(type(model), "weights_"):
@@ -94,7 +97,8 @@ def show_parts(model: Any, names: list[str], console: Console) -> None:
         rows = [(f"{share:.1%}", *(number(axis[j]) for j in range(len(shown)))) for share, axis in axes]
         table = Table(("share of variance", *shown), rows, "Principal axes")
     else:
-        console.print(f"\n{type(model).__name__} with {model.n_components_} components.")
+        name = model.model if isinstance(model, SavedModel) else type(model).__name__
+        console.print(f"\n{name} with {model.n_components_} components.")
         return
     table.show(console)
 

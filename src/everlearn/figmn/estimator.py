@@ -46,6 +46,7 @@ from everlearn.monitoring import event_log, page_hinkley
 from everlearn.monitoring.event_log import MonitorState
 from everlearn.monitoring.kernels.page_hinkley import TestSettings
 from everlearn.monitoring.page_hinkley import PageHinkley
+from everlearn.persistence.answers import Answers
 from everlearn.persistence.schema import check_state, expect, expect_fields, require
 from everlearn.typing import Array
 
@@ -622,6 +623,12 @@ class FIGMN(MixtureAnswers):
         state, constants = self._current()
         mixture = ask.condition(state, to_internal(rows, constants.inverse_scale, LIMIT), columns)
         return mixture, constants.frame.scale[columns]
+
+    def _answers(self) -> Answers:
+        state, constants = self._current()
+        K = state.n_components
+        mixture = (state.counts[:K] / state.counts[:K].sum(), state.means[:K].copy(), covariances_of(state))
+        return Answers(*self._identity(), *mixture, constants.frame.scale, np.arange(K))
 
     def _conditional_mean(self, rows: Array, columns: Indices) -> Array:
         # Means of a few rows come straight from the precisions.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtr, ndtri
 
-from everlearn.base.conditioning import LIMIT
+from everlearn.base.conditioning import to_scale
 from everlearn.base.snapshot import copied
 from everlearn.gaussian import factor_analysers as factors
 from everlearn.gaussian.conditional import ConditionalMixture
@@ -263,14 +263,13 @@ class Look:
         It is about zero where the means of the columns are, so that their size does not matter.
         """
         others = other_columns(columns, rows.shape[1])
-        scale = 1.0 / self.frame.inverse
-        shifted = self.internal._replace(means=self.internal.means + self._centre)
-        known = np.clip(rows[:, others] / scale[others], -LIMIT, LIMIT)
-        return factors.condition(shifted, others, known, columns), scale[columns]
+        mixture, scale = self.scaled_mixture()
+        return factors.condition(mixture, others, to_scale(rows[:, others], scale[others]), columns), scale[columns]
 
-    @property
-    def _centre(self) -> Array:
-        return self.frame.centre * self.frame.inverse
+    def scaled_mixture(self) -> tuple[FactorMixture, Array]:
+        """The mixture of the columns divided by their scale, and the scale."""
+        centre = self.frame.centre * self.frame.inverse
+        return self.internal._replace(means=self.internal.means + centre), 1.0 / self.frame.inverse
 
     def expected_columns(self, rows: Array, columns: Indices) -> Array:
         """Expected values of some columns for each row, given what else is observed in it."""

@@ -34,7 +34,7 @@ from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.state import Array, Info, Settings
 from everlearn.monitoring import event_log
 from everlearn.monitoring.page_hinkley import PageHinkley, check
-from everlearn.persistence.answers import Answers
+from everlearn.persistence.answers import Answers, FactorAnswers
 from everlearn.persistence.schema import require
 
 if TYPE_CHECKING:
@@ -820,16 +820,18 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._state_ = self._state_ if bank is None else bank
         self._core_.check_loaded(self._state_, D)
 
-    def _answers(self) -> Answers | None:
-        if self.covariance_type_ == "low_rank" or self._core_.rows_seen(self._state_) == 0:
+    def _answers(self) -> Answers | FactorAnswers | None:
+        if self._core_.rows_seen(self._state_) == 0:
             return None
+        if self.covariance_type_ == "low_rank":
+            factors, factor_scale = self._low_rank_answers("loadings_").scaled_mixture()
+            moments = self._column_moments()
+            no_axes = (None, None)
+            known = None if moments is None else (*self._identity(), *factors, factor_scale, *moments, *no_axes)
+            return None if known is None else FactorAnswers(*known)
         look = self._look()
-        (weights, means, covariances), scale = ask.scaled_mixture(look)
-        names = self._names()
-        return Answers(
-            type(self).__name__, self._changed_parameters(), self._rows_, None if names is None else tuple(names),
-            weights, means, covariances, scale, ask.shown_components(look).astype(np.int64),
-        )  # fmt: skip
+        mixture, scale = ask.scaled_mixture(look)
+        return Answers(*self._identity(), *mixture, scale, ask.shown_components(look).astype(np.int64))
 
     def _to_save(self) -> dict[str, Any]:
         attributes = super()._to_save()

@@ -120,11 +120,11 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
 
     # -- files, see `everlearn.persistence` -----------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, answers: bool = False) -> None:
         """Write the imputer and its model to a file; see :func:`everlearn.save`."""
         from everlearn.persistence.model_file import save
 
-        save(self, path)
+        save(self, path, answers=answers)
 
     def _is_started(self) -> bool:
         return hasattr(self, "model_")
@@ -132,8 +132,9 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
     def _to_save(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name.endswith("_") and name != "_origin_"}
 
-    def _answers(self) -> None:
-        """None: the model inside has answers in a file of its own."""
+    def _answers(self) -> Any:
+        """Those of the model inside, which the program shows and asks in place of the imputer."""
+        return self.model_._answers()
 
     def _check_loaded(self) -> None:
         model: Any = vars(self).get("model_")

@@ -23,7 +23,7 @@ import safetensors.numpy
 from everlearn.errors import InputError, ModelFileError
 from everlearn.file_tags import TAGS
 from everlearn.persistence import metadata
-from everlearn.persistence.answers import Answers, check_answers
+from everlearn.persistence.answers import AnyAnswers, check_answers
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.persistence.codec import DTYPES, Arrays, Decoder, Encoder
 from everlearn.typing import SaveableModel
@@ -68,10 +68,10 @@ def save(
     path : path-like
         The file; an existing one is replaced.
     answers : bool, default=False
-        Whether the file also holds the mixture that the model answers from, for readers that do not load the model:
-        `everlearn show` and `ask` then take a third of the time. It may take a search (see
-        `IncrementalGaussianMixture`), and adds K (D^2 + D) numbers for K components in D columns. Models other than
-        that mixture have none.
+        Whether the file also holds what the model answers from, for readers that do not load the model: `everlearn
+        show` and `ask` then take a third of the time. It may take a search (see `IncrementalGaussianMixture`), and
+        adds K (D^2 + D) numbers for a mixture of K components in D columns, K (Q + 2) D for one with Q factors or for
+        a PPCA. Of a classifier or regressor it is what `show` says.
     tags : dict, optional
         What to say about the model in the file, such as ``{"site": "north"}``, beside the tags that it has.
     units : dict, optional
@@ -125,7 +125,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     return _loads(_contents(path), name, os.path.basename(name))
 
 
-def load_answers(path: str | os.PathLike[str]) -> Answers | None:
+def load_answers(path: str | os.PathLike[str]) -> AnyAnswers | None:
     """Read the answers of a model file and leave the model; None where the file has none.
 
     Parameters
@@ -135,8 +135,8 @@ def load_answers(path: str | os.PathLike[str]) -> Answers | None:
 
     Returns
     -------
-    Answers or None
-        The mixture that the model answers from.
+    Answers, FactorAnswers, DetectorAnswers, PredictorAnswers or None
+        What the model answers from.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def dumps(model: SaveableModel, *, answers: bool = False) -> bytes:
     model : estimator
         A model of everlearn, fitted or not. It does not change.
     answers : bool, default=False
-        Whether to add the mixture that the model answers from; see :func:`save`.
+        Whether to add what the model answers from; see :func:`save`.
 
     Returns
     -------
@@ -272,7 +272,7 @@ def _file_of(
     # One encoder for both trees: their tensors share one table, and the memory allowed to abbreviated arrays is counted
     # together, in the order in which the reader meets them: first the model, then its answers.
     content["model"] = encoder.encode(model, "")
-    if answers and model._is_started() and (found := model._answers()) is not None:
+    if answers and model._is_started() and (found := _answers_of(model)) is not None:
         content["answers"] = encoder.encode(found, "answers")
     content["digest"] = digest(content, encoder.arrays)
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
@@ -282,6 +282,14 @@ def _file_of(
             f"The model has {_n_values(text):,} parts that are no arrays of numbers; a file takes {_MOST_VALUES:,}."
         )
     return safetensors.numpy.save(encoder.arrays, metadata={_KEY: text})
+
+
+def _answers_of(model: SaveableModel) -> AnyAnswers | None:
+    """The answers of a model; None where it cannot answer yet, or a reader would refuse them and the file with them."""
+    with contextlib.suppress(InputError, ModelFileError):
+        found = model._answers()
+        return None if found is None else check_answers(found)
+    return None
 
 
 def loads(data: bytes, *, name: str = "The data") -> Any:

@@ -16,6 +16,7 @@ from everlearn.base.estimator import StreamEstimator
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError
 from everlearn.linalg.chunked import to_internal
+from everlearn.persistence.answers import FactorAnswers
 from everlearn.ppca import ask
 from everlearn.ppca.ask import Axes
 from everlearn.ppca.state import FactoredPPCA
@@ -278,6 +279,16 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         """
         fitted = self._fitted()
         return ask.precision(fitted.model) / fitted.scale / fitted.scale
+
+    def _answers(self) -> FactorAnswers:
+        model, scale, _ = self._fitted()
+        d = len(model.mu)
+        stds = np.sqrt((model.W * model.W).sum(axis=1) + model.sigma2) * scale
+        return FactorAnswers(
+            *self._identity(), np.ones(1), model.mu[None].copy(), np.ascontiguousarray(model.W.T)[None],
+            np.full((1, d), float(model.sigma2)), np.full(d, scale), self.mean_, stds,
+            self.components_, self.explained_variance_ratio_,
+        )  # fmt: skip
 
     # -- fitted attributes ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from everlearn.base.columns import column_names as column_names
 from everlearn.base.columns import column_numbers
 from everlearn.base.conditioning import Conditional
-from everlearn.base.saved_mixture import SavedMixture
+from everlearn.base.saved_model import SavedModel
 from everlearn.errors import InputError
 from everlearn.gaussian import conditional
 from everlearn.gaussian.mixture import Mixture
@@ -89,7 +89,7 @@ def is_fitted(model: Any) -> bool:
 
 def _is_mixture(model: Any) -> bool:
     # By what a model can do: importing every class to ask for it would take longer than the answer.
-    return isinstance(model, SavedMixture) or (isinstance(model, ConditionalModel) and isinstance(model, DensityModel))
+    return isinstance(model, ConditionalModel) and isinstance(model, DensityModel | SavedModel)
 
 
 def _is_gaussian(model: Any) -> bool:
@@ -112,9 +112,9 @@ def mixture_of(model: Any) -> Mixture:
 
 
 def _not_asked(model: Any) -> InputError:
+    name = model.model if isinstance(model, SavedModel) else type(model).__name__
     return InputError(
-        f"{type(model).__name__} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its "
-        "predictions."
+        f"{name} is not asked this way, only a mixture or a PPCA; `everlearn score` gives its predictions."
     )
 
 

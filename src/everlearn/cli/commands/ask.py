@@ -38,13 +38,13 @@ def command(
     model_file: str, given: tuple[str, ...], predict: tuple[str, ...], coverage: float, name: str | None, as_json: bool
 ) -> None:
     """Ask a model for columns, given others: mean, standard deviation, interval and a small histogram."""
-    from everlearn.base.saved_mixture import SavedMixture
+    from everlearn.base.saved_model import SavedModel
     from everlearn.reporting.queries import column_names, curve
 
     with errors_explained():
         model = load_to_ask(model_file, name)
         # Answers are only saved of a model that has learned.
-        if not isinstance(model, SavedMixture):
+        if not isinstance(model, SavedModel):
             model._check_started()
         known = _values(given)
         targets = names_in(predict) or [column for column in column_names(model) if column not in known]

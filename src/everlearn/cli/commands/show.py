@@ -175,9 +175,9 @@ def _event_times(store: Store, name: str, events: list[Any]) -> list[str]:
 def show_model(model: Any, console: Console) -> None:
     """Kind, parameters, columns and parts of a model."""
     from everlearn.base.columns import column_names
-    from everlearn.base.saved_mixture import SavedMixture
+    from everlearn.base.saved_model import SavedModel
 
-    saved = isinstance(model, SavedMixture)
+    saved = isinstance(model, SavedModel)
     name, parameters = (model.model, model.parameters) if saved else (type(model).__name__, model._changed_parameters())
     console.print(f"[bold]{escape(name)}[/]({escape(parameters)})")
     if not saved and not model._is_started():
