@@ -185,6 +185,41 @@ def test_only_what_was_asked_for_grows(run, tmp_path):
         assert watched_columns(store, "model")[0] == list(SENSORS[:2])
 
 
+# -- rows and times --------------------------------------------------------------------------------
+
+
+def test_rows_are_those_of_the_stream_and_not_of_the_healthy_file(run, tmp_path):
+    X = machine(1800)
+    write(tmp_path / "good.csv", X[:700])
+    X[1500:1560, 1] += 12.0
+    write(tmp_path / "day.csv", X[700:], first=700)
+    output = run("watch", "day.csv", "--healthy", "good.csv", "--state", "run.db")
+    assert "1,100 rows: 1 episodes" in output
+    with Store("run.db") as store:
+        (episode,) = stored_episodes(store, "model")
+        points = stored_traces(store, "model")
+    assert 800 <= episode.first_row <= 805
+    assert 859 <= episode.last_row <= 900
+    assert points[0].row <= 20
+    assert points[-1].row < 1100
+    # The same after a restart, and in words where there are no times.
+    write(tmp_path / "more.csv", machine(200, seed=9), first=1800)
+    assert "1,100 rows were seen" in run("watch", "day.csv", "more.csv", "--state", "run.db")
+    plain = "\n".join(",".join(map(str, row)) for row in X[700:, :3].tolist())
+    (tmp_path / "plain.csv").write_text(",".join(SENSORS[:3]) + "\n" + plain + "\n")
+    output = run("watch", "plain.csv", "--healthy", "good.csv", "--false-alarms", "1/2000rows")
+    assert "row 80" in output
+
+
+def test_times_that_do_not_rise_say_what_to_do(run, tmp_path):
+    lines = [f"2026-11-05T08:00:00,{load}" for load in machine(50)[:, 0].tolist()]
+    (tmp_path / "log.csv").write_text("exported,load\n" + "\n".join(lines) + "\n")
+    output = run("watch", "log.csv", status=1)
+    assert "not known after 50 rows" in output
+    assert "'exported'" in output
+    assert "--time" in output
+
+
 # -- many devices ----------------------------------------------------------------------------------
 
 

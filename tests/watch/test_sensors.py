@@ -141,3 +141,26 @@ def test_changes_go_on_from_memory_and_take_new_sensors():
     row = np.array([[8.0, 0.0, 5.0]])
     np.testing.assert_array_equal(whole.sizes(row)[:, :, :2], other.sizes(row[:, :2]))
     assert (whole.sizes(row)[:, 0, 2] == 0.0).all()
+
+
+def test_a_row_that_comes_late_is_no_gap_and_a_clock_that_was_set_back_is_followed():
+    pace = PaceCheck()
+    times = [*range(100), 20, *range(100, 150)]  # one row of eighty seconds ago, as brokers deliver it
+    assert not any(pace.step(float(time)).missing for time in times)
+    assert pace.last == 149.0
+    back = [*range(90, 200)]  # the hour in which summer time ends
+    found = [pace.step(float(time)) for time in back]
+    assert not any(step.missing or step.off_pace for step in found)
+    assert pace.last == 199.0
+    assert pace.step(260.0).missing
+
+
+def test_late_rows_are_remembered():
+    one, other = PaceCheck(), PaceCheck()
+    for time in [*range(100), 20, 21]:
+        one.step(float(time))
+    other.restore(one.memory())
+    assert other.memory() == one.memory()
+    for time in (22, 23, 24, 25, 26):
+        assert one.step(float(time)) == other.step(float(time))
+    assert one.last == other.last == 26.0

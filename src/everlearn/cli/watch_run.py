@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import math
 import os
 import shlex
 import tempfile
@@ -24,7 +24,7 @@ from everlearn.streams.runner import Runner
 from everlearn.streams.sources.opening import open_source
 from everlearn.streams.sources.schema import Choice
 from everlearn.streams.sources.source import Source
-from everlearn.streams.sources.times import TimeFormat, find_format
+from everlearn.streams.sources.times import TimeFormat, moment_of
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.store import Store
 from everlearn.watch.episodes import ALARM, Episode
@@ -130,7 +130,11 @@ def _session(asked: WatchOptions, source: Source, store: Any, console: Console) 
     else:
         session = WatchGroups(new_watcher, store, columns, healthy_until=until)
     if session.resumed:
-        seen = f"{watcher.n_rows:,} rows were seen" if asked.by is None else f"{store.n_models():,} devices are known"
+        seen = (
+            f"{watcher.n_stream_rows:,} rows were seen"
+            if asked.by is None
+            else f"{store.n_models():,} devices are known"
+        )
         console.print(f"Going on in {escape(str(store.path))}: {seen}.")
         return session
     time = columns.time
@@ -162,17 +166,10 @@ def _moment(text: str, how: TimeFormat | None) -> float:
     """A time that a person gave, as seconds since 1970; without a zone it is one of the stream's clock."""
     if how is None:
         raise InputError("--healthy-until needs the times of the rows. Name their column with --time.")
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        found = find_format([text])
-        if found is None:
-            raise InputError(f"--healthy-until {text!r}: write a time as 2026-11-05T12:00.") from None
-        return found.seconds(text)
-    # People write times as their log shows them: a time without a zone is one of the stream's own.
-    if moment.tzinfo is None and how.zone:
-        moment = datetime.datetime.fromisoformat(moment.isoformat() + how.zone)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+    moment = moment_of(text, how)
+    if math.isnan(moment):
+        raise InputError(f"--healthy-until {text!r}: write a time as 2026-11-05T12:00, or as the log does.")
+    return moment
 
 
 def _messengers(asked: WatchOptions, say: Any) -> list[Messenger]:
@@ -193,17 +190,23 @@ def show_news(episode: Episode, console: Console) -> None:
 
 
 def _finish(asked: WatchOptions, session: WatchSession, source: Source, console: Console, *, stopped: bool) -> None:
-    watcher = session.watcher
+    watcher, n = session.watcher, session.watcher.n_stream_rows
     if stopped:
-        console.print(f"[yellow]Stopped after {watcher.n_rows:,} rows.[/]")
-    if watcher.n_rows == 0:
+        console.print(f"[yellow]Stopped after {n:,} rows.[/]")
+    if not watcher.started and n and not stopped:
+        raise click.ClickException(
+            f"The pace of {source.place} is not known after {n:,} rows: ten steps between times that rise are needed, "
+            f"and {source.columns.time!r} has fewer. Name another column with --time, or --time '' for none, with a "
+            "rate in rows (--false-alarms 1/10000rows)."
+        )
+    if n == 0:
         if stopped:  # before it had read any, which says nothing about the source
             return
         raise click.ClickException(f"{source.place} has no row that can be watched.")
     episodes = stored_episodes(session.store, session.name)
     alarms = sum(episode.severity == ALARM for episode in episodes)
     lasting = sum(episode.is_open for episode in episodes)
-    console.print(f"\n{watcher.n_rows:,} rows: {len(episodes)} episodes, {alarms} of them alarms; {lasting} last.")
+    console.print(f"\n{n:,} rows: {len(episodes)} episodes, {alarms} of them alarms; {lasting} last.")
     if asked.report is not None:
         from everlearn.reporting.watch_report import write_watch_report
 

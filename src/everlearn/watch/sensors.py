@@ -18,6 +18,7 @@ from everlearn.watch.state import Runs, RunSettings, SensorMarks, SensorState
 
 LEAST_REPEATS = 5
 # A step is a gap when it is this many times the usual one: jitter and single lost rows pass.
+LATE_ROWS = 5  # one after the other, from which on a clock was set back
 GAP_FACTOR = 10.0
 # The rate has changed when the median of the latest steps differs by this factor.
 RATE_FACTOR = 1.5
@@ -188,7 +189,7 @@ class PaceCheck:
 
     def __init__(self) -> None:
         self.interval = self.last = math.nan
-        self._n_missed = 0
+        self._n_missed = self._n_late = 0
         self._steps: deque[float] = deque(maxlen=STEPS_KEPT)
 
     @property
@@ -200,7 +201,14 @@ class PaceCheck:
         """Take the time of the next row; NaN for a row without one."""
         if math.isnan(time):
             return Step(False, False)
-        step, self.last = time - self.last, time
+        step = time - self.last
+        # A row that comes late says nothing about the pace, and the next one is no gap; a clock that was set back stays
+        # behind.
+        self._n_late = self._n_late + 1 if step < 0 else 0
+        if 0 < self._n_late < LATE_ROWS:
+            self._n_missed = 0
+            return Step(False, False)
+        self.last, self._n_late = time, 0
         if math.isnan(step) or step <= 0:
             return Step(False, False)  # the first row, rows of one moment, or a clock that was set back
         self._n_missed = self._n_missed + 1 if step > GAP_FACTOR * self.interval else 0
@@ -223,10 +231,13 @@ class PaceCheck:
 
     def memory(self) -> list[float | None]:
         """All that is remembered, as JSON values."""
-        return [None if x != x else x for x in (self._n_missed, self.interval, self.last, *self._steps)]
+        # Late rows one after the other are below zero in the place of missed ones, which do not count beside them.
+        return [
+            None if x != x else x for x in (self._n_missed or -self._n_late, self.interval, self.last, *self._steps)
+        ]
 
     def restore(self, memory: Any) -> None:
         """Go on from what `memory` gave; raises TypeError or ValueError for anything else."""
         n_missed, self.interval, self.last, *steps = (math.nan if x is None else float(x) for x in memory)
-        self._n_missed = restored_count(int(n_missed))
+        self._n_missed, self._n_late = (restored_count(max(0, sign * int(n_missed))) for sign in (1, -1))
         self._steps.extend(steps)

@@ -13,6 +13,7 @@ import numpy as np
 
 from everlearn.anomaly.estimator import AnomalyDetector
 from everlearn.errors import InputError, StateFileError
+from everlearn.streams.prequential import restored_count
 from everlearn.streams.sources.schema import Columns
 from everlearn.streams.sources.times import TimeFormat, restored_format
 from everlearn.streams.store.memory import MemoryStore
@@ -105,10 +106,11 @@ class WatchSession:
     def learn_healthy(self, X: Array, times: Array | None = None) -> None:
         """Learn rows of a file that is known to be healthy; they are no part of the stream that is watched."""
         self.watcher.learn(X, times)
+        self.watcher.rows_before += len(X)
 
     def learn(self, X: Array, y: Any = None, times: Array | None = None) -> WatchResult:
         """Take the next rows of the stream; what happened is committed later."""
-        first = self.watcher.n_rows
+        first = self.watcher.n_stream_rows
         n_healthy = 0
         if self.healthy_until is not None and times is not None:
             # Up to the first later row of the batch: what comes behind it is watched, even if its time is earlier.
@@ -136,7 +138,7 @@ class WatchSession:
     def silence(self) -> WatchResult:
         """News when no row came for long, which a live stream calls now and then."""
         found = self.watcher.silence(time.monotonic() - self._arrived)
-        return WatchResult(self.watcher.n_rows, self._news(found))
+        return WatchResult(self.watcher.n_stream_rows, self._news(found))
 
     def _news(self, episodes: list[Episode]) -> list[Episode]:
         """Episodes of which something is new to tell; all are kept for the store."""
@@ -169,7 +171,7 @@ class WatchSession:
             self._traces.cell = int(cells[start])
             self._traces.add(X[start:end])
             self._last = (first + end - 1, math.nan if times is None else float(times[end - 1]))
-            while bands and bands[0].row < first + end:
+            while bands and bands[0].row - self.watcher.rows_before < first + end:
                 self._band = tuple(bands.popleft()[1:])
 
     def _close_trace(self) -> None:
@@ -204,7 +206,7 @@ class WatchSession:
 
     def note(self, kind: str, **details: Any) -> None:
         """Take note of something that happened to the program or the source."""
-        self._events.append(Event(self.watcher.n_rows, kind, NAN, details, now()))
+        self._events.append(Event(self.watcher.n_stream_rows, kind, NAN, details, now()))
 
     def commit(self, *, position: dict[str, Any] | None = None) -> None:
         """Write all that happened since the latest commit, or, if that fails, nothing."""
@@ -215,7 +217,7 @@ class WatchSession:
         """What happened since the latest commit, and what is remembered, as the store takes it."""
         episodes = [EpisodeRecord(e.number, e.is_open, e.record()) for e in self._episodes.values()]
         seconds = time.monotonic() - self._since
-        intervals = [Interval(self.watcher.n_rows, self._n_rows, now(), seconds)] if self._n_rows else []
+        intervals = [Interval(self.watcher.n_stream_rows, self._n_rows, now(), seconds)] if self._n_rows else []
         return {
             "events": self._events, "episodes": episodes, "traces": self._cells, "intervals": intervals,
             "bad_rows": self._bad_rows, "memory": self._memory(),
@@ -241,6 +243,7 @@ class WatchSession:
             "watch": self.watcher.memory(),
             "columns": self.watcher.columns,
             "traces": self._traces.memory(),
+            "rows_before": self.watcher.rows_before,
             "told": [[number, *state] for number, state in self._told.items()],
             "latest_mark": self._latest_mark,
             "time": self.time_column,
@@ -272,12 +275,13 @@ class WatchSession:
             self._traces.restore(memory["traces"])
             self._told = {int(number): (str(a), str(b), str(c)) for number, a, b, c in memory["told"]}
             self._latest_mark = int(memory["latest_mark"])
+            self.watcher.rows_before = restored_count(memory.get("rows_before", 0))
         except (StateFileError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise StateFileError(
                 f"{place}: {error}. The state file was edited or damaged: restore it from a copy, or name another file "
                 "for --state and begin anew."
             ) from error
-        self._last = (self.watcher.n_rows - 1, math.nan)
+        self._last = (self.watcher.n_stream_rows - 1, math.nan)
         self._band = self.watcher.expected
 
 

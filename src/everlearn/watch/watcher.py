@@ -35,6 +35,7 @@ QUIET_ROWS = 10
 HYSTERESIS = 10.0
 LEAST_INTERVAL, MOST_INTERVAL = 1e-6, 1e9  # seconds between two rows that can be meant
 WARM_UP_ROWS = 600
+MOST_WAITING = 10_000  # rows whose pace is not known
 # The detector keeps the rows of an episode until they are accepted or over: at most so many.
 MOST_HELD = 50_000
 CONFIRMED_ROWS = 3
@@ -108,6 +109,8 @@ class Watcher:
         Whether the pace of the stream is known, which the detector waits for.
     n_rows : int
         Rows seen.
+    rows_before : int
+        Rows that were learned before the stream: those of episodes are counted from behind them.
     interval : float or None
         Usual seconds from a row to the next; None for a stream without times.
 
@@ -144,7 +147,7 @@ class Watcher:
         self.detector = AnomalyDetector()
         self.started = False
         self.interval: float | None = None
-        self.n_rows = self.n_episodes = 0
+        self.n_rows = self.n_episodes = self.rows_before = 0
         self._sensors = SensorChecks(len(self.columns))
         self._pace = PaceCheck()
         self._waiting: list[tuple[Array, Array | None]] = []  # rows before the pace is known
@@ -240,6 +243,11 @@ class Watcher:
         self._bands.clear()
         return found
 
+    @property
+    def n_stream_rows(self) -> int:
+        """Rows of the stream that is watched, those included that wait for its pace to be known."""
+        return self.n_rows + sum(len(X) for X, _ in self._waiting) - self.rows_before
+
     # -- sensors that appear ----------------------------------------------------------------------
 
     @property
@@ -305,6 +313,12 @@ class Watcher:
         steps = np.diff(known[~np.isnan(known)])
         steps = steps[steps > 0]
         if times is not None and len(steps) < FIRST_STEPS:
+            if sum(len(rows) for rows, _ in self._waiting) > MOST_WAITING:
+                raise InputError(
+                    f"The times of the first {MOST_WAITING:,} rows do not rise, so that their pace is not known. Name "
+                    "another column with --time, or --time '' for none, with a rate in rows (--false-alarms "
+                    "1/10000rows)."
+                )
             return []
         usual = float(np.median(steps[:100])) if len(steps) else None
         self._start(None if usual is None else min(max(usual, LEAST_INTERVAL), MOST_INTERVAL))
@@ -692,7 +706,9 @@ class Watcher:
             self._change(fault.episode._replace(status=ACCEPTED))
 
     def _told(self, episode: Episode) -> Episode:
-        return episode._replace(sentence=sentence(episode, self.time_format))
+        first, last = (max(0, row - self.rows_before) for row in (episode.first_row, episode.last_row))
+        shown = episode._replace(first_row=first, last_row=last)
+        return shown._replace(sentence=sentence(shown, self.time_format))
 
     # -- feedback ---------------------------------------------------------------------------------
 

@@ -243,3 +243,14 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, data):
         rows, source = read_file(path)
         assert rows.shape[1] == len(source.names)
         assert not np.isinf(rows).any()
+
+
+def test_names_in_windows_1252_are_read(tmp_path):
+    """German loggers write their degree signs and umlauts so; the file is no UTF-8."""
+    text = "Zähler;Lager [°C];Öl [µm]\n" + "".join(f"{i};{i},5;1\n" for i in range(20))
+    (tmp_path / "log.csv").write_bytes(text.encode("cp1252"))
+    with open_source(str(tmp_path / "log.csv")) as source:
+        assert source.columns.names == ["Lager [°C]", "Öl [µm]"]
+        assert source.columns.left_out == {"Zähler": "row numbers"}
+        (batch,) = source.batches()
+    assert batch.X[3].tolist() == [3.5, 1.0]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from everlearn.errors import InputError
 from everlearn.streams.sources.opening import open_source
-from everlearn.streams.sources.times import find_format, is_time
+from everlearn.streams.sources.schema import kind_of
+from everlearn.streams.sources.times import find_format, is_time, moment_of
 
 ZONES = st.integers(-14 * 60, 14 * 60).map(lambda m: datetime.timezone(datetime.timedelta(minutes=m)))
 MOMENTS = st.datetimes(datetime.datetime(1971, 1, 1), datetime.datetime(2200, 1, 1))
@@ -101,3 +102,60 @@ def test_bad_rows_take_their_times_with_them(tmp_path):
     _, (batch,) = read(path)
     assert len(batch.bad) == 1
     np.testing.assert_array_equal(batch.times - batch.times[0], batch.X[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("05.11.2026 01:50", "2026-11-05T01:50:00"),
+        ("05.11.2026 01:50:03.250", "2026-11-05T01:50:03.250"),
+        ("2026/11/05 01:50:03", "2026-11-05T01:50:03"),
+        ("05-11-2026 01:50:03", "2026-11-05T01:50:03"),
+        ("11/05/2026 01:50:03 PM", "2026-11-05T13:50:03"),
+        ("05.11.26 01:50", "2026-11-05T01:50:00"),
+    ],
+)
+def test_forms_of_loggers_and_spreadsheets(text, seconds):
+    how = find_format([text])
+    assert how.seconds(text) == datetime.datetime.fromisoformat(f"{seconds}+00:00").timestamp()
+
+
+@pytest.mark.parametrize(
+    ("log", "text"),
+    [
+        ("25/11/2026 01:50:00", "05/11/2026 01:50"),  # the log says that the day comes first
+        ("05.11.2026 01:50:00", "05.11.2026 01:50"),
+        ("05.11.2026 01:50:00", "2026-11-05T01:50"),
+        ("2026-11-05T01:50:00+00:00", "2026-11-05 01:50"),
+        ("2026-11-05T03:50:00+02:00", "2026-11-05 03:50"),
+        ("2026-11-05T03:50:00+02:00", "2026-11-05T01:50:00+00:00"),
+        (1793843400, "2026-11-05T01:50"),
+    ],
+)
+def test_a_person_writes_a_time_as_the_log_does_or_nearly_so(log, text):
+    assert moment_of(text, find_format([log])) == datetime.datetime.fromisoformat("2026-11-05T01:50+00:00").timestamp()
+
+
+def test_a_text_that_is_no_time_is_nan():
+    assert math.isnan(moment_of("noon", find_format(["2026-11-05T01:50"])))
+
+
+def test_one_odd_cell_does_not_take_the_times_of_all_rows():
+    values = [f"2026-11-05T00:{i // 60:02}:{i % 60:02}" for i in range(100)]
+    values[7], values[50] = "clock error 7", ""
+    assert find_format(values).form == "iso"
+    assert kind_of("when", values) == "times"
+    values[20:40] = ["clock error 7"] * 20
+    assert find_format(values) is None
+    assert kind_of("when", values) == "text"
+
+
+def test_the_time_at_which_all_was_exported_is_not_the_time_of_the_rows(tmp_path):
+    lines = [f"2026-11-06T08:00:00,{i},2026-11-05T00:00:{i:02}" for i in range(30)]
+    (tmp_path / "log.csv").write_text("exported,load,measured\n" + "\n".join(lines) + "\n")
+    with open_source(str(tmp_path / "log.csv"), times=True) as source:
+        assert source.columns.time == "measured"
+        (batch,) = source.batches()
+    assert np.diff(batch.times).tolist() == [1.0] * 29
+    with open_source(str(tmp_path / "log.csv"), times=True, time="exported") as source:
+        assert source.columns.time == "exported"

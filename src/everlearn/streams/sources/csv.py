@@ -36,6 +36,14 @@ _ABSENT = -1  # place of a column that the file does not have
 _BOM = b"\xef\xbb\xbf"
 
 
+def decoded(data: bytes) -> str:
+    """Text in UTF-8 or, where it is none, in Windows-1252, in which most other loggers write a degree sign."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", errors="replace")
+
+
 class CsvRecord(NamedTuple):
     """One record of a CSV text: its first line, counted from 1, and its cells; None where they cannot be told."""
 
@@ -75,7 +83,7 @@ class CsvFormat:
         first = head[self.start : head.find(self.newline, self.start) + 1 or len(head)]
         self._check_text(first)
         # The first line is enough: a header or a row of numbers has the delimiter more often than anything else.
-        self.delimiter = max(DELIMITERS, key=first.decode(errors="replace").count)
+        self.delimiter = max(DELIMITERS, key=decoded(first).count)
         # Spreadsheets write semicolons exactly where the comma is taken by decimals.
         self.decimal_comma = self.delimiter == ";"
         self._judge_columns(head[self.start :], choice)
@@ -87,7 +95,7 @@ class CsvFormat:
     def _check_text(self, first: bytes) -> None:
         if not first.strip():
             raise InputError(f"{self.place} is empty: it has no header and no rows.")
-        text = first.decode(errors="replace")
+        text = decoded(first)
         # A few characters that are no UTF-8 pass, as in a header in Latin-1 above plain numbers.
         if "\0" in text or text.count("\ufffd") > 4 or first.startswith(NO_TEXT):
             raise InputError(f"{self.place} is not a text file in UTF-8. Write the table as CSV first.")
@@ -176,14 +184,14 @@ class CsvFormat:
                 return records, n_bytes
             n = max(n, 1)
             if lines[i].rstrip(b"\r"):
-                records.append(CsvRecord(line + i + 1, cells, lines[i].decode(errors="replace").strip()))
+                records.append(CsvRecord(line + i + 1, cells, decoded(lines[i]).strip()))
             n_bytes += sum(map(len, lines[i : i + n])) + n * len(self.newline)
             i += n
         return records, min(n_bytes, len(block))
 
     def _cells(self, lines: list[bytes], i: int) -> tuple[int, list[str] | None]:
         """Lines and cells of the record that begins at line i; no lines if its quotes are open at the end."""
-        text = lines[i].decode(errors="replace").rstrip("\r")
+        text = decoded(lines[i]).rstrip("\r")
         # Hardly any line of numbers has quotes, and str.split is five times as fast as csv.reader.
         if '"' not in text:
             return 1, text.split(self.delimiter)
@@ -195,7 +203,7 @@ class CsvFormat:
                     return 1, None
             if i + n == len(lines):
                 return 0, None
-            text += "\n" + lines[i + n].decode(errors="replace").rstrip("\r")
+            text += "\n" + decoded(lines[i + n]).rstrip("\r")
         # The line alone is bad, not the hundred that were looked at: reading goes on with the next line.
         return 1, None
 

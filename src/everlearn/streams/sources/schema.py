@@ -18,7 +18,11 @@ MOST_COLUMNS = 10_000
 _TIME_NAMES = frozenset({"time", "timestamp", "date", "datetime", "ts", "epoch"})
 # A column that counts rows would be learned as a trend that never repeats. The name alone is not enough: it must also
 # rise by one.
-_INDEX_NAMES = frozenset({"index", "id", "row", "column0", "unnamed: 0"})
+_INDEX_NAMES = frozenset(
+    ("index", "id", "row", "column0", "unnamed: 0", "no", "no.", "nr", "nr.", "#", "lfd. nr.", "line", "record",
+     "sample", "count", "counter", "seq", "sequence", "zähler")
+)  # fmt: skip
+_LOOK_TIMES = 50  # texts by which it is judged whether a column holds times: most texts are none, in any of many forms
 _NO_NUMBERS = ("text", "times", "lists")
 _TIMES = ("times", "rising times")
 
@@ -35,7 +39,7 @@ class Choice(NamedTuple):
     target: str | None = None
     """The column to predict."""
     time: str | None = None
-    """The column of times; by default the first that holds times, with "" none."""
+    """The column of times; by default the first that holds times that differ, with "" none."""
     known: bool = False
     """Whether the columns were found in an earlier file: one that is not there is then one of gaps, and cells that are
     no numbers are bad rows, however many."""
@@ -145,6 +149,8 @@ def _with_time(place: str, chosen: Columns, time: str | None, samples: Mapping[s
     if time == "":
         return chosen
     candidates = [name for name, kind in chosen.left_out.items() if kind in _TIMES] if time is None else [time]
+    # A column that says the same time in all rows says when they were exported.
+    candidates.sort(key=lambda name: len({str(value) for value in samples.get(name, ())}) == 1)
     for name in candidates:
         found = find_format(samples.get(name, ()))
         if found is not None:
@@ -192,13 +198,20 @@ def kind_of(name: str, values: Sequence[Any], *, decimal_comma: bool = False) ->
     if len(others) > 0.1 * (len(others) + len(observed)):
         if any(isinstance(value, list) for value in others):
             return "lists"
-        return "times" if all(is_time(value) for value in others) else "text"
+        return "times" if _are_times(others) else "text"
     if not observed:
         return "nothing"
     steps = {b - a for a, b in itertools.pairwise(observed)}
     if name.lower() in _TIME_NAMES and all(step >= 0 for step in steps):
         return "rising times"
     return "row numbers" if name.lower() in _INDEX_NAMES and steps == {1.0} else "numbers"
+
+
+def _are_times(values: Sequence[Any]) -> bool:
+    """Whether texts are times, all but a tenth of some of them: a cell that cannot be read is a row without a time."""
+    some = values[:: max(1, len(values) // _LOOK_TIMES)]
+    wrong = (value for value in some if not is_time(value))
+    return len(list(itertools.islice(wrong, len(some) // 10 + 1))) <= len(some) // 10
 
 
 def number(value: Any, *, decimal_comma: bool = False) -> float | None:

@@ -8,22 +8,18 @@ whatever the writer chose.
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-_FORMS = (
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y",
-    "%m/%d/%Y %H:%M:%S",
-    "%m/%d/%Y",
-    "%d/%m/%Y %H:%M:%S",
-    "%d/%m/%Y",
-    "%H:%M:%S",
-    "%H:%M",
-)
+_DATES = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
+_CLOCKS = (" %H:%M:%S", " %H:%M:%S.%f", " %H:%M", " %I:%M:%S %p", " %I:%M %p", "")
+# Day first before month first only where dots say so: of 05/11/2026 the month comes first, unless a day above 12 shows.
+_FORMS = (*(date + clock for date in _DATES for clock in _CLOCKS), "%H:%M:%S", "%H:%M")
 # Smallest number of each unit that lies after March 1973: below it, numbers are not counted from 1970.
 _UNITS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e8, 1.0))
+_NOTHING = object()
 _ISO, _NUMBER, _RELATIVE = "iso", "number", "relative"
 
 
@@ -77,7 +73,7 @@ def restored_format(value: Any) -> TimeFormat | None:
 
 
 def find_format(values: Sequence[Any]) -> TimeFormat | None:
-    """The format in which all values of a column that are there can be read; None if there is none."""
+    """The format in which the values of a column can be read, all but a tenth of them; None if there is none."""
     known = [value for value in values if value is not None and value == value and str(value).strip()]
     if not known:
         return None
@@ -87,13 +83,45 @@ def find_format(values: Sequence[Any]) -> TimeFormat | None:
         unit = next((unit for least, unit in _UNITS if largest >= least), None)
         return TimeFormat(_RELATIVE) if unit is None else TimeFormat(_NUMBER, unit, "+00:00")
     # A time has digits: most texts are no times, and trying all forms on each would take most of opening a file.
-    if not all(isinstance(value, datetime.datetime) or any(map(str.isdigit, str(value))) for value in known):
+    most_odd = len(known) // 10
+    if _too_many_odd(
+        known, lambda value: isinstance(value, datetime.datetime) or any(map(str.isdigit, str(value))), most_odd
+    ):
         return None
     for form in (_ISO, *_FORMS):
         candidate = TimeFormat(form)
-        if not any(math.isnan(candidate.seconds(value)) for value in known):
-            return candidate._replace(zone=_zone_of(known[0], form))
+        if not _too_many_odd(known, lambda value, how=candidate: not math.isnan(how.seconds(value)), most_odd):
+            first = next(value for value in known if not math.isnan(candidate.seconds(value)))
+            return candidate._replace(zone=_zone_of(first, form))
     return None
+
+
+def _too_many_odd(values: Sequence[Any], is_right: Callable[[Any], bool], most: int) -> bool:
+    """Whether more than `most` values are not right; the search ends with the first too many."""
+    wrong = (value for value in values if not is_right(value))
+    return next(itertools.islice(wrong, most, None), _NOTHING) is not _NOTHING
+
+
+def moment_of(text: str, how: TimeFormat) -> float:
+    """Seconds since 1970 of a time that a person wrote as the stream does, or nearly so; NaN if it is none.
+
+    Seconds may be left out; a time without a zone is one of the stream's own clock.
+    """
+    text = text.strip()
+    if how.form not in (_ISO, _NUMBER, _RELATIVE):
+        # Of 05/11/2026 the stream knows which is the month.
+        forms = (how.form, *(how.form.partition(" ")[0] + clock for clock in _CLOCKS))
+        found = next((s for form in forms if not math.isnan(s := TimeFormat(form).seconds(text))), math.nan)
+        if not math.isnan(found):
+            return found
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        found_format = find_format([text])
+        return math.nan if found_format is None else found_format.seconds(text)
+    if moment.tzinfo is None and how.zone:
+        moment = datetime.datetime.fromisoformat(moment.isoformat() + how.zone)
+    return _seconds(moment)
 
 
 def is_time(value: Any) -> bool:
