@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everlearn import AnomalyDetector
+from everlearn import AnomalyDetector, IncrementalGaussianMixture
 from everlearn.checks import stream_checks
 
 
@@ -46,3 +46,24 @@ def test_a_sensor_that_appears_late_is_taken_in_its_own_units(learning):
     assert np.mean(model.p_value(X[-200:]) < 0.01) < 0.1
     # Who learns always remembers the first values of the new sensor as strange as they were.
     assert model.p_value([[0.0, 0.0, 1000.0]])[0] < (1e-3 if learning == "guarded" else 0.1)
+
+
+def test_a_search_of_the_mixture_is_spread_over_single_rows(monkeypatch):
+    """All of it in the row that refreshes the density would have that row wait for 300 ms."""
+    X = np.random.default_rng(0).normal(size=(1300, 3))
+    given, real = [], IncrementalGaussianMixture.partial_fit
+
+    def spy(self, rows, *rest, **named):
+        given.append((self._is_searching(0), len(rows)))
+        return real(self, rows, *rest, **named)
+
+    monkeypatch.setattr(IncrementalGaussianMixture, "partial_fit", spy)
+    single = AnomalyDetector()
+    for x in X:
+        single.partial_fit(x[None])
+    during = [n for searching, n in given if searching]
+    assert len(during) > 50
+    assert max(during) == 1
+    assert max(n for _, n in given) > 10  # between searches they wait for each other: a call costs as much as ten rows
+    whole = AnomalyDetector().partial_fit(X)
+    np.testing.assert_allclose(single.p_value(X[:50]), whole.p_value(X[:50]), rtol=1e-6)

@@ -351,3 +351,95 @@ def test_one_row_at_a_time_costs_little_more_than_the_kernel():
     # would be 20 or more.
     for call in (model.partial_fit, model.score_samples):
         assert cost_ratio(call, check, [row] * 500) < 24, call.__name__
+
+
+class TestAnswersDuringWarmUp:
+    """While the scale is estimated answers come from the rows so far, whatever was asked before."""
+
+    def rows(self):
+        X = np.random.default_rng(0).normal(size=(199, 3)) * [1.0, 50.0, 0.01]
+        X[::7, 1] = np.nan
+        return X
+
+    def test_they_are_the_same_however_often_one_asks(self):
+        X = self.rows()
+        asked = FIGMN(delta=0.1, beta=0.05)
+        for n in range(1, len(X) + 1):
+            asked.partial_fit(X[n - 1 : n])
+            answer = asked.score_samples(X)
+            if n in (1, 2, 5, 6, 20, 63, 100, 199):
+                silent = FIGMN(delta=0.1, beta=0.05).partial_fit(X[:n])
+                np.testing.assert_array_equal(answer, silent.score_samples(X))
+                np.testing.assert_array_equal(answer, asked.copy().score_samples(X))
+
+    def test_a_loaded_model_answers_with_the_same_bits(self, tmp_path):
+        X, model = self.rows(), FIGMN(delta=0.1, beta=0.05)
+        for x in X[:90]:
+            model.partial_fit(x[None]).score_samples(x[None])
+        model.save(tmp_path / "model.evl")
+        loaded = everlearn.load(tmp_path / "model.evl")
+        np.testing.assert_array_equal(loaded.score_samples(X), model.score_samples(X))
+
+    def test_they_know_the_latest_row(self):
+        X, far = self.rows(), np.array([[900.0, 900.0, 900.0]])
+        model = FIGMN(delta=0.1, beta=0.05).partial_fit(X[:100])
+        before = model.score_samples(far)[0]
+        assert model.partial_fit(far).score_samples(far)[0] > before + 100.0
+        assert model.n_components_ == FIGMN(delta=0.1, beta=0.05).partial_fit(X[:100]).n_components_ + 1
+
+    def test_a_question_after_each_row_costs_few_passes_over_the_rows(self, monkeypatch):
+        learned, real = [], learn.learn
+
+        def spy(state, X, *rest, **named):
+            learned.append(len(X))
+            return real(state, X, *rest, **named)
+
+        monkeypatch.setattr(learn, "learn", spy)
+        model = FIGMN()
+        for x in self.rows():
+            model.partial_fit(x[None]).score_samples(x[None])
+        # In scales of 1, 2, 3, 4, 6, 9, ..., 141 rows, and once each: not 199 * 200 / 2 rows.
+        assert sum(learned) < 4 * 199
+
+    def test_the_warm_up_is_as_long_for_many_columns(self):
+        X = np.random.default_rng(0).normal(size=(200, 300))
+        assert not FIGMN(beta=0.0).partial_fit(X).keeps_rows_
+
+
+class TestScikitLearnFace:
+    """What users of scikit-learn's GaussianMixture type in the first minute."""
+
+    def two_groups(self):
+        rng = np.random.default_rng(0)
+        return rng.permutation(np.concatenate([rng.normal(0, 1, (300, 2)), rng.normal(9, 1, (300, 2))]))
+
+    def test_fit_predict_transform_and_set_output(self):
+        X = self.two_groups()
+        model = FIGMN(delta=0.1, beta=1e-5).set_output(transform="pandas")
+        assert np.bincount(model.fit_predict(X)).tolist() == [300, 300]
+        features = model.transform(X)
+        assert list(features.columns) == ["figmn0", "figmn1"]
+        np.testing.assert_array_equal(features, model.predict_proba(X))
+
+    @pytest.mark.parametrize("covariance_type", ["full", "diag"])
+    def test_information_criteria_are_those_of_scikit_learn(self, covariance_type):
+        X = self.two_groups()
+        model = FIGMN(delta=0.1, beta=1e-5, covariance_type=covariance_type).fit(X)
+        peer = model.to_sklearn()
+        assert model.bic(X) == pytest.approx(peer.bic(X), rel=1e-9)
+        assert model.aic(X) == pytest.approx(peer.aic(X), rel=1e-9)
+
+    @pytest.mark.parametrize("kind", [FIGMN, everlearn.OnlinePPCA, everlearn.VariationalPPCA])
+    def test_draws_take_a_source_of_randomness(self, kind):
+        X = self.two_groups()
+        model = kind(n_components=1).fit(X) if kind is everlearn.OnlinePPCA else kind().fit(X)
+        one, again, other = (np.asarray(model.sample(4, random_state=seed)[0]) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(one, again)
+        assert not np.array_equal(one, other)
+
+    def test_draws_of_columns_take_one_too(self):
+        X = self.two_groups()
+        model = FIGMN(delta=0.1, beta=1e-5).fit(X)
+        one, again, other = (model.sample_columns(X[:3], 1, random_state=seed) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(one, again)
+        assert not np.array_equal(one, other)

@@ -46,6 +46,10 @@ RING = 2048  # rows in which a period is looked for
 FIRST_ROWS = 10  # rows before the columns have units
 UNITS_FIXED = 640  # row from which the units of the past stay
 MOST_PENDING = 500  # rows after which the mixture is refreshed at the latest
+# While the mixture searches, it is given its rows after every batch of fewer rows than this: slices of the search then
+# run between rows, and not all of them in the one row of 500 that refreshes the density (290 ms beside 94 at D = 8,
+# benchmarks/latency.py).
+FEW_ROWS = 64
 
 
 def counter(value: int = 0) -> Any:
@@ -164,6 +168,9 @@ def learn(
         if is_due(state, settings):
             state, release = keep_up(state, settings, mixture)
             released += release
+    # Rows up to the search are handed over with its first one; then a slice of it runs with each.
+    if len(X) < FEW_ROWS and _is_searching(mixture, int(state.pending.size[0])):
+        hand_over(state, mixture)
     return state, info, released
 
 
@@ -199,12 +206,23 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
     return state, released
 
 
-def refreshed(state: State, settings: Settings, mixture: Any) -> State:
-    """Let the mixture learn the pending rows; take sample, units and density anew."""
-    clock, pending, sample = state.clock, state.pending, state.sample
+def _is_searching(mixture: Any, n_rows: int) -> bool:
+    """Whether a mixture that searches in slices does so after so many more rows."""
+    return hasattr(mixture, "_is_searching") and bool(mixture._is_searching(n_rows))
+
+
+def hand_over(state: State, mixture: Any) -> None:
+    """Let the mixture learn the pending rows."""
+    pending = state.pending
     if pending.size[0]:
         mixture.partial_fit(pending.rows[: pending.size[0]].copy())
         pending.size[0] = 0
+
+
+def refreshed(state: State, settings: Settings, mixture: Any) -> State:
+    """Let the mixture learn the pending rows; take sample, units and density anew."""
+    clock, sample = state.clock, state.sample
+    hand_over(state, mixture)
     refresh_sample(sample, sample.size[0])
     state = with_units(state, settings)
     # When 5 % more rows are learned, and after 500 at the latest.

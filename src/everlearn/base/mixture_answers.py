@@ -1,4 +1,6 @@
-"""What all Gaussian mixtures answer alike: any columns from any others, the score of the stream, events."""
+"""What all Gaussian mixtures answer alike: scikit-learn's face, any columns from any others, the score of the stream,
+events.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from everlearn.base.columns import Indices, column_numbers
 from everlearn.base.conditioning import Conditional
@@ -24,8 +27,10 @@ from everlearn.typing import Array
 PART = 2**21
 
 
-class MixtureAnswers(Density, StreamEstimator):
-    """Base of the mixtures. A subclass implements `_conditional` and `_expected_gaps`, and keeps a `_monitor_`."""
+class MixtureAnswers(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, StreamEstimator):
+    """Base of the mixtures. A subclass implements `predict`, `predict_proba`, `_n_parameters`, `_conditional` and
+    `_expected_gaps`, and keeps a `_monitor_`.
+    """
 
     if TYPE_CHECKING:
         random_state: Any
@@ -34,6 +39,16 @@ class MixtureAnswers(Density, StreamEstimator):
         @property
         def n_components_(self) -> int:
             """Number of components."""
+
+        def predict(self, X: ArrayLike) -> NDArray[np.intp]:
+            """Component of each row."""
+
+        def predict_proba(self, X: ArrayLike) -> Array:
+            """Posterior probability of each component for each row."""
+
+    def _n_parameters(self) -> float:
+        """Free parameters of all components."""
+        raise NotImplementedError
 
     def _conditional(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
         """The mixture of some columns for each row, given what else is observed in it, and the scale of each column."""
@@ -53,6 +68,75 @@ class MixtureAnswers(Density, StreamEstimator):
         step = max(1, PART // ((self.n_components_ + 1) * max(len(columns), 1) * self.n_features_in_))
         for start in range(0, len(rows), step):
             yield Conditional(*self._conditional(rows[start : start + step], columns), [])
+
+    def fit_predict(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> NDArray[np.intp]:
+        """Forget everything, learn the rows of X and return the component of each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows.
+        y : ignored
+            Present for the scikit-learn interface.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Component numbers.
+        """
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Posterior probability of each component for each row: features for what comes next in a pipeline.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+            `predict_proba(X)`.
+        """
+        return self.predict_proba(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def bic(self, X: ArrayLike) -> float:
+        """Bayesian information criterion of the mixture on X; the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + parameters log(n)``.
+        """
+        log_density = self.score_samples(X)
+        return float(-2.0 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
+
+    def aic(self, X: ArrayLike) -> float:
+        """Akaike information criterion of the mixture on X; the lower, the better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            ``-2 log-likelihood + 2 parameters``.
+        """
+        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
 
     def prequential(self, X: ArrayLike, sample_weight: ArrayLike | None = None) -> Array:
         """Learn the rows of X, and return the log-density that each had just before it was learned.
@@ -216,7 +300,9 @@ class MixtureAnswers(Density, StreamEstimator):
         filled = in_kind_of(X, np.where(np.isnan(rows), values, rows))
         return (filled, in_kind_of(X, std)) if return_std else filled
 
-    def sample_columns(self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1) -> Array:
+    def sample_columns(
+        self, X: ArrayLike, target: Any, *, given: Any = None, n_samples: int = 1, random_state: Any = None
+    ) -> Array:
         """Draw values of some columns for each row, given the others.
 
         Parameters
@@ -229,13 +315,16 @@ class MixtureAnswers(Density, StreamEstimator):
             The columns that X holds; by default all.
         n_samples : int, default=1
             Draws for each row.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness; None takes that of the model.
 
         Returns
         -------
         ndarray of shape (n_rows, n_samples, n_targets)
             The draws.
         """
-        return self.condition(X, given=given, target=target).sample(n_samples, self.random_state)
+        source = self.random_state if random_state is None else random_state
+        return self.condition(X, given=given, target=target).sample(n_samples, source)
 
     def _names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)

@@ -41,8 +41,7 @@ class FIGMNClassifier(StreamClassifier):
         Standard deviation of each column. "auto" estimates it: `fit` from all rows it is given, `partial_fit` from
         the first `warmup` rows, which are kept until then.
     warmup : "auto" or int, default="auto"
-        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
-        more, and at most 2000.
+        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200.
     max_components : "auto" or int, default="auto"
         Most components that are kept; "auto" is 200, or what 128 MiB of precision matrices hold.
     prune : None or tuple (min_age, min_count), default=None

@@ -59,6 +59,31 @@ FADED = 0.05
 MAX_SCALE_RATIO = 1000.0
 # From this many rows on, a model that is warming up estimates the scale of its columns.
 MIN_ROWS_FOR_SCALE = 20
+# Rows of the warm-up: a standard deviation from 200 rows is within 5 % of its own, and all rows are learned when it
+# ends, which the row that ends it waits for (1.5 s of 512 columns, benchmarks/latency.py).
+WARMUP_ROWS = 200
+
+
+class Provisional(NamedTuple):
+    """The mixture that answers while the scale is estimated: the rows so far, in the scale of the first of them."""
+
+    state: State
+    constants: StreamConstants
+    n_scaled: int  # rows that the scale is estimated from
+    n: int  # rows learned
+
+
+def rows_of_scale(n: int) -> int:
+    """Number of the first rows whose scale answers are given in after n rows: 1, 2, 3, 4, 6, 9, ..., half as many more
+    each time.
+
+    A rule of the rows alone, so that answers do not depend on what was asked before. All rows are learned anew in
+    another scale: at each of these numbers and not after each row, the cost is linear in the rows and not quadratic.
+    """
+    rows = 1
+    while (more := max(rows + 1, rows + rows // 2)) <= n:
+        rows = more
+    return rows
 
 
 class StreamConstants(NamedTuple):
@@ -130,8 +155,9 @@ class FIGMN(MixtureAnswers):
         the first `warmup` rows, which are kept until then. Of these the rows with the fewest missing values are
         learned first.
     warmup : "auto" or int, default="auto"
-        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200, or five a column if that is
-        more, and at most 2000.
+        Number of rows from which `partial_fit` estimates the scale; "auto" takes 200. Take more where a column rarely
+        varies. Questions meanwhile are answered by a mixture in the scale of the rows so far, which is estimated anew
+        when there are half as many rows more.
     max_components : "auto" or int, default="auto"
         Most components that are kept. "auto" is 200, or what 128 MiB of precision matrices hold. When a new component
         has no room, the pair that costs the least likelihood is merged.
@@ -342,7 +368,7 @@ class FIGMN(MixtureAnswers):
         self._monitor_ = event_log.init()
         self._warmup_: Warmup | None = None
         self._frame_: Frame | None = None
-        self._provisional_: tuple[State, StreamConstants] | None = None
+        self._provisional_: Provisional | None = None
         if not isinstance(self.scale, str):
             self._fix_scale(frame_of_spread(self._given_scale(D)))
         elif whole:
@@ -360,7 +386,7 @@ class FIGMN(MixtureAnswers):
         self._backend()
 
     def _warmup_rows(self, D: int) -> int:
-        return min(max(200, 5 * D), 2000) if self.warmup == "auto" else int(self.warmup)
+        return WARMUP_ROWS if self.warmup == "auto" else int(self.warmup)
 
     def _given_scale(self, D: int) -> Array:
         scale = np.asarray(self.scale, dtype=np.float64)
@@ -409,7 +435,6 @@ class FIGMN(MixtureAnswers):
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Buffer rows while warming up, learn the others; returns the log-density of each before it was learned."""
-        self._provisional_ = None
         if weights is None:
             weights = np.ones(len(X))
         if self._warmup_ is None:
@@ -429,7 +454,7 @@ class FIGMN(MixtureAnswers):
         self._warmup_ = warmup._replace(n=end)
         if end < len(warmup.rows):
             return X[:0], weights[:0]
-        self._warmup_ = None
+        self._warmup_ = self._provisional_ = None
         self._fix_scale(frame_of_rows(warmup.rows))
         return np.concatenate([warmup.rows, X[taken:]]), np.concatenate([warmup.weights, weights[taken:]])
 
@@ -488,24 +513,36 @@ class FIGMN(MixtureAnswers):
         """The state that answers, and its constants: while warming up, what the buffered rows would give."""
         self._check_started()
         if self._warmup_ is None:
-            answer = self._state_, self._constants_
+            state, constants = self._state_, self._constants_
         else:
-            if self._provisional_ is None:
-                self._provisional_ = self._learn_provisionally(self._warmup_)
-            answer = self._provisional_
-        if answer[0].n_components == 0:
+            self._provisional_ = self._learn_provisionally(self._warmup_, self._provisional_)
+            state, constants = self._provisional_[:2]
+        if state.n_components == 0:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
-        return answer
+        return state, constants
 
-    def _learn_provisionally(self, warmup: Warmup) -> tuple[State, StreamConstants]:
-        rows, weights = warmup.rows[: warmup.n], warmup.weights[: warmup.n]
+    def _learn_provisionally(self, warmup: Warmup, known: Provisional | None) -> Provisional:
+        """The mixture of the buffered rows: the one of the last question with the rows since, while its scale holds."""
+        n_scaled = rows_of_scale(warmup.n)
+        if known is None or known.n_scaled != n_scaled:
+            known = self._in_scale_of(warmup, n_scaled)
+        internal = to_internal(warmup.rows[known.n : warmup.n], known.constants.inverse_scale, LIMIT)
+        state = known.state
+        # One by one, so that a loaded model, which was not asked before, answers with the same bits.
+        for i, row in enumerate(internal, start=known.n):
+            state = learn.learn(state, row[None], warmup.weights[i : i + 1], known.constants.settings)[0]
+        return known._replace(state=state, n=warmup.n)
+
+    def _in_scale_of(self, warmup: Warmup, n: int) -> Provisional:
+        """The mixture of the first n buffered rows in their own scale."""
+        rows, weights = warmup.rows[:n], warmup.weights[:n]
         constants = self._derive_constants(frame_of_rows(rows))
         internal = to_internal(rows, constants.inverse_scale, LIMIT)
         order = self._first_rows_order(internal)
         if order is not None:
             internal, weights = internal[order], weights[order]
         state = empty(self.n_features_in_, diagonal=self.covariance_type == "diag")
-        return learn.learn(state, internal, weights, constants.settings)[0], constants
+        return Provisional(learn.learn(state, internal, weights, constants.settings)[0], constants, n, n)
 
     def _score(self, X: ArrayLike, *, posteriors: bool = False) -> tuple[Array, Scores]:
         """Rows in internal coordinates, and what they are to the mixture."""
@@ -597,13 +634,20 @@ class FIGMN(MixtureAnswers):
         """
         return np.argmax(self.predict_proba(X), axis=1)
 
-    def sample(self, n_samples: int = 1) -> tuple[Array, NDArray[np.intp]]:
+    def _n_parameters(self) -> float:
+        K, D = self.n_components_, self.n_features_in_
+        # Means and covariances of the components, and the weights, which sum to one.
+        return K * (2.0 * D if self.covariance_type == "diag" else D + 0.5 * D * (D + 1)) + K - 1.0
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[Array, NDArray[np.intp]]:
         """Draw rows from the mixture.
 
         Parameters
         ----------
         n_samples : int, default=1
             Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness; None takes that of the model.
 
         Returns
         -------
@@ -614,7 +658,8 @@ class FIGMN(MixtureAnswers):
         """
         check_draws(n_samples)
         state, constants = self._current()
-        X, labels = mixtures.sample(mixture_of(state), n_samples, generator(self.random_state))
+        source = generator(self.random_state if random_state is None else random_state)
+        X, labels = mixtures.sample(mixture_of(state), n_samples, source)
         return X * constants.frame.scale, labels
 
     # -- any columns from any others, see `MixtureAnswers` ------------------------------------------

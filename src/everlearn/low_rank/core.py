@@ -106,6 +106,10 @@ class LowRankCore:
             return state.pending.size + n_rows >= self.settings.warmup
         return state.n + n_rows >= learn.next_search(state, self.settings)
 
+    def is_searching(self, state: State, n_rows: int) -> bool:
+        """Never between rows: a search is worked out at the row at which it is due."""
+        return False
+
     def answers(self, state: State) -> Look:
         """What questions are passed on to."""
         return ask.answering(state, self.settings, self.asked)

@@ -23,6 +23,7 @@ from everlearn.mixture.learn import (
     finish,
     opened,
     rows_seen,
+    search_threads,
     task_of,
     update,
     with_own_components,
@@ -145,8 +146,9 @@ def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look
         return look
     base, search = asked.rung
     try:
-        for _ in range(SLICES):
-            next(search)
+        with search_threads(state.pending.rows.shape[1]):
+            for _ in range(SLICES):
+                next(search)
     except StopIteration as stop:
         asked.rung = None
         rows, weights, size = state.pending
@@ -163,7 +165,7 @@ def _looked(state: State, working: Model | None, settings: Settings) -> Look:
     else:
         whole = with_pending_sampled(state, settings)._replace(model=working)
     assert whole.frame is not None
-    model = finish(reconsider(whole, settings))
+    model = finish(reconsider(whole, settings), whole.pending.rows.shape[1])
     return Look(model, whole.frame, rows_seen(state), whole.reservoir, settings.fading)
 
 

@@ -88,6 +88,7 @@ class Answers:
     weighed: Weighed | None = None
     classes: dict[int, tuple[int, ClassExperts]] = field(default_factory=dict)  # rows, experts
     experts: Experts | None = None  # until the next row
+    looks: dict[int, Look] = field(default_factory=dict)  # until the next row
 
 
 class IncrementalGaussianMixtureClassifier(StreamClassifier):
@@ -234,6 +235,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         np.add.at(self._class_counts_, labels, fading[1:] * weights)
         self._rows_ += len(X)
         self._answers_.experts = None
+        self._answers_.looks.clear()
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -286,16 +288,23 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
             seen = self._answers_.classes[c] = rows, class_experts(c, moments, weighed.shared)
         return seen[1]
 
+    def _look(self, c: int) -> Look:
+        """The mixture of a class, asked once for each row: in the warm-up a question does a part of a search."""
+        looks = self._answers_.looks
+        if c not in looks:
+            looks[c] = self._mixtures_[c]._look()
+        return looks[c]
+
     def _moments(self, c: int, units: Units | Axes) -> ClassMoments:
         """Components of a class in common coordinates."""
         if isinstance(units, Units):
-            return moments_of(self._mixtures_[c]._look(), units)
+            return moments_of(self._look(c), units)
         return ClassMoments(*subspace.moments(self._mixtures_[c]._answering(), units.space, units.loudness))  # type: ignore[arg-type]
 
     def _weigh(self, known: list[int]) -> tuple[Weighed, Experts]:
         """Weigh the experts on a sample of the rows that the mixtures keep."""
         if self.covariance_type != "low_rank":
-            looks = [self._mixtures_[c]._look() for c in known]
+            looks = [self._look(c) for c in known]
             return self._weigh_in(units_of(looks, self._class_counts_[known]), known)[:2]
         space = common_subspace([self._mixtures_[c]._answering() for c in known], max(AXES))  # type: ignore[misc]
         # The sample also chooses the coordinates: those in which its classes are the most probable.
@@ -323,7 +332,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
             wanted = max(CLASS_ROWS, math.ceil(size * (count / self._class_counts_.sum())))
             mixture = self._mixtures_[c]
             if isinstance(units, Units):
-                rows, own, stands_for = sampled_rows(mixture._look(), units, wanted)
+                rows, own, stands_for = sampled_rows(self._look(c), units, wanted)
             else:
                 rows, own, stands_for = mixture._core_.sample(mixture._state_, wanted)
                 rows = units.space.coordinates(rows)

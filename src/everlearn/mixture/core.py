@@ -80,6 +80,10 @@ class FullCore:
         """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""
         return learn.adopts_within(state, n_rows, self.settings, self.progress)
 
+    def is_searching(self, state: Any, n_rows: int) -> bool:
+        """Whether a search is under way after so many more rows; its slices run between rows."""
+        return learn.rows_seen(state) + n_rows >= learn.next_search(state, self.settings)
+
     def rows_seen(self, state: Any) -> int:
         """Rows learned so far."""
         return learn.rows_seen(self.answering(state).state)
@@ -233,6 +237,11 @@ class AdaptiveCore(FullCore):
         """Whether a member works a search out to its end within so many rows."""
         members = zip(state.members, self.members, self.progresses, strict=True)
         return any(learn.adopts_within(one, n_rows, settings, progress) for one, settings, progress in members)
+
+    def is_searching(self, state: Bank, n_rows: int) -> bool:
+        """Whether a member's search is under way after so many more rows."""
+        members = zip(state.members, self.members, strict=True)
+        return any(learn.rows_seen(one) + n_rows >= learn.next_search(one, settings) for one, settings in members)
 
     def part(self, state: Bank, share: float) -> Part:
         """The best member as one that forgets nothing from here on."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtri
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from everlearn.base.columns import Indices
@@ -53,7 +52,7 @@ WIDE_COLUMNS = 256
 _ONES = np.ones(1024)
 
 
-class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MixtureAnswers):
+class IncrementalGaussianMixture(MixtureAnswers):
     """Gaussian mixture of a stream, learned in one pass, that finds how many components there are.
 
     Each row updates few components by its posterior probabilities. A bounded sample of the rows is kept beside them,
@@ -299,25 +298,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         self._advance(X, None, sample_weight)
         return self
 
-    def fit_predict(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> NDArray[np.intp]:
-        """Forget everything, learn the rows of X and return the component of each.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows.
-        y : ignored
-            Present for the scikit-learn interface.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Component numbers.
-        """
-        return self.fit(X, sample_weight=sample_weight).predict(X)
-
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
         if self.device is not None:
@@ -393,6 +373,10 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
 
     def _takes_long(self, n_rows: int) -> bool:
         return n_rows >= UNDO_ROWS or self._core_.searches_within(self._state_, n_rows)
+
+    def _is_searching(self, n_rows: int) -> bool:
+        """Whether a search is under way after so many more rows: they are then best given one by one."""
+        return hasattr(self, "_core_") and self._core_.is_searching(self._state_, n_rows)
 
     def _learn_rows(self, X: Array, weights: Array) -> Array:
         """Learn rows of positive weight; those without any value are counted and teach nothing."""
@@ -517,25 +501,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
         rows = self._check_X(X)
         return self._answering().responsibilities(rows)
 
-    def transform(self, X: ArrayLike) -> Array:
-        """Posterior probability of each component for each row: features for what comes next in a pipeline.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components_)
-            `predict_proba(X)`.
-        """
-        return self.predict_proba(X)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
-
     def predict(self, X: ArrayLike, *, by: str = "component") -> NDArray[np.intp]:
         """Component with the highest posterior probability for each row, or the mode of the density it belongs to.
 
@@ -566,37 +531,6 @@ class IncrementalGaussianMixture(ClassNamePrefixFeaturesOutMixin, TransformerMix
             raise InputError(f"by must be 'component' or 'mode'; got {by!r}.")
         labels = np.argmax(self.predict_proba(X), axis=1)
         return labels if by == "component" else ask.modes_of_components(self._look())[labels]
-
-    def bic(self, X: ArrayLike) -> float:
-        """Bayesian information criterion of the mixture on X; the lower, the better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        float
-            ``-2 log-likelihood + parameters log(n)``.
-        """
-        log_density = self.score_samples(X)
-        return float(-2.0 * log_density.sum() + self._n_parameters() * np.log(len(log_density)))
-
-    def aic(self, X: ArrayLike) -> float:
-        """Akaike information criterion of the mixture on X; the lower, the better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        float
-            ``-2 log-likelihood + 2 parameters``.
-        """
-        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self._n_parameters())
 
     def _n_parameters(self) -> float:
         return self._answering().n_parameters

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
+from everlearn.linalg import parallel
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import reconsider
@@ -29,6 +31,9 @@ from everlearn.mixture.state import (
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
 PACE = ((0.5, 3e-4), (1.0, 8e-3))
+# Products of fewer columns than this gain nothing from a second BLAS thread, which on a busy machine they wait for: the
+# worst row of 65 columns took 290 ms with two threads and 110 with one (benchmarks/latency.py, two cores).
+THREADED_COLUMNS = 256
 
 
 class Prepared(NamedTuple):
@@ -254,6 +259,11 @@ def opened(state: State, n: int, settings: Settings) -> State:
     return _sampled(state._replace(frame=state.frame or frame_of_rows(rows)), rows, weights, settings)
 
 
+def search_threads(n_columns: int) -> AbstractContextManager[None]:
+    """A section for slices of a search, in which BLAS has one thread where more do not pay."""
+    return parallel.one_blas_thread() if n_columns < THREADED_COLUMNS else nullcontext()
+
+
 def _advance(state: State, settings: Settings, progress: Progress, due: int, rows: int) -> None:
     """Some slices of the search that is due: more of them, the nearer its adoption."""
     if progress.found is not None:
@@ -266,10 +276,11 @@ def _advance(state: State, settings: Settings, progress: Progress, due: int, row
     now = time.thread_time()
     end, slice_seconds = now + seconds, 0.0
     try:
-        # The next slice takes about as long as the last one.
-        while now + 0.5 * slice_seconds < end:
-            next(progress.search)
-            now, slice_seconds = time.thread_time(), time.thread_time() - now
+        with search_threads(state.pending.rows.shape[1]):
+            # The next slice takes about as long as the last one.
+            while now + 0.5 * slice_seconds < end:
+                next(progress.search)
+                now, slice_seconds = time.thread_time(), time.thread_time() - now
     except StopIteration as stop:
         progress.found = stop.value
 
@@ -279,7 +290,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     base = _input_of_search(state, settings)
     found = progress.found
     if found is None:
-        found = finish(progress.search or reconsider(base, settings))
+        found = finish(progress.search or reconsider(base, settings), state.pending.rows.shape[1])
     rows, weights, n = state.pending
     # During the warm-up the search has seen the first rows itself; those that came since are left to learn.
     first = base.n - state.n
@@ -291,9 +302,9 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     return base._replace(n=base.n + n - first, model=found, searched=base.n, reservoir=kept, pending=empty)
 
 
-def finish(search: Generator[None, None, Model]) -> Model:
+def finish(search: Generator[None, None, Model], n_columns: int) -> Model:
     """Work a search out to its end; Ctrl-C is heard between two slices of it."""
-    with HeldInterrupts(undoable=True):
+    with HeldInterrupts(undoable=True), search_threads(n_columns):
         while True:
             try:
                 next(search)

@@ -72,7 +72,7 @@ def settled(part: Part, settings: Settings) -> Part:
     if part.state.model is not None:
         return part
     state = learn.opened(part.state, part.state.pending.size, settings)
-    model = learn.finish(reconsider(state, settings))
+    model = learn.finish(reconsider(state, settings), state.pending.rows.shape[1])
     empty = learn.no_rows(0, state.reservoir.rows.shape[1])
     # Where no rows are to be kept, those of the warm-up go now.
     kept = state.reservoir if len(part.state.reservoir.rows) else part.state.reservoir
@@ -103,7 +103,8 @@ def _united(parts: Sequence[Part], settings: Settings, room: int, *, search: boo
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
     if search:
         # No component counts as known: the search then tries other starts too.
-        model = learn.finish(reconsider(state._replace(model=model._replace(known=0)), settings))
+        anew = reconsider(state._replace(model=model._replace(known=0)), settings)
+        model = learn.finish(anew, len(frame.centre))
         return state._replace(model=model)
     return state._replace(model=model._replace(world=_world(state, model, settings)))
 

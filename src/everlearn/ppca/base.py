@@ -241,13 +241,15 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         filled = np.where(np.isnan(rows), filled * fitted.scale, rows)
         return (filled, np.sqrt(variance) * fitted.scale) if return_std else filled
 
-    def sample(self, n_samples: int = 1) -> Array:
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw rows from the model.
 
         Parameters
         ----------
         n_samples : int, default=1
             Number of rows.
+        random_state : int, RandomState instance or None, default=None
+            Source of randomness; None takes that of the model.
 
         Returns
         -------
@@ -256,7 +258,8 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         """
         check_draws(n_samples)
         fitted = self._fitted()
-        return ask.sample(fitted.model, n_samples, generator(self.random_state)) * fitted.scale
+        source = generator(self.random_state if random_state is None else random_state)
+        return ask.sample(fitted.model, n_samples, source) * fitted.scale
 
     def get_covariance(self) -> Array:
         """Covariance of a row, W W' + sigma2 I.

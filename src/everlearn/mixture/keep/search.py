@@ -238,7 +238,8 @@ class Seen(NamedTuple):
 
     def place(self, moments: Moments, k: int) -> int:
         """Number of component k, or -1: its count and mean changed by hardly more than EM's last steps."""
-        spread = np.sqrt(moments.scatters[k].diagonal() / moments.counts[k]) + 1e-300
+        # EM may leave a component without rows (0/0): it has no spread, and is unchanged only where its mean is.
+        spread = np.sqrt(moments.scatters[k].diagonal() / max(moments.counts[k], 1e-300)) + 1e-300
         for i, (count, mean) in enumerate(zip(self.counts, self.means, strict=True)):
             same = abs(count - moments.counts[k]) < UNCHANGED * count
             if same and (np.abs(mean - moments.means[k]) < UNCHANGED * spread).all():
