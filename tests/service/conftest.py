@@ -32,6 +32,14 @@ def client(open_client):
     return open_client()
 
 
+@pytest.fixture(scope="module")
+def module_client(tmp_path_factory):
+    """A service that the tests of a file share: they ask, and change nothing."""
+    app = create_app(tmp_path_factory.mktemp("state") / "run.db", Settings())
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
+
+
 @pytest.fixture
 def start_service(state):
     services = []

@@ -19,9 +19,8 @@ def X():
     return np.concatenate([batch.X for batch in demo_stream(1200, seed=1)])
 
 
-@pytest.fixture
-def taught(client, X):
-    """A client of a service whose model `machine` has learned 1200 rows."""
+def teach(client, X):
+    """Let the model `machine` of a service learn the rows."""
     for start in range(0, len(X), 300):
         body = {"columns": NAMES, "rows": as_json(X[start : start + 300])}
         assert client.post("/models/machine/learn", json=body).status_code == 202
@@ -29,7 +28,13 @@ def taught(client, X):
     return client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def taught(module_client, X):
+    """A client of a service whose model `machine` has learned 1200 rows; it is only asked."""
+    return teach(module_client, X)
+
+
+@pytest.fixture(scope="module")
 def twin(X):
     model = everlearn.IncrementalGaussianMixture()
     for start in range(0, len(X), 300):
@@ -186,25 +191,27 @@ def upload(client, name, data):
     return client.post(f"/models/{name}/merge", content=data, headers={"Content-Type": "application/octet-stream"})
 
 
-def test_a_model_learned_elsewhere_is_merged(taught, twin, X):
+def test_a_model_learned_elsewhere_is_merged(client, twin, X):
+    teach(client, X)
     elsewhere = everlearn.IncrementalGaussianMixture()
     elsewhere.partial_fit(X + 100.0)
     elsewhere.feature_names_in_ = np.array(NAMES, dtype=object)
-    answer = upload(taught, "machine", dumps(elsewhere))
+    answer = upload(client, "machine", dumps(elsewhere))
     assert answer.status_code == 200, answer.text
     assert answer.json()["rows"] == 2400
-    merged = loads(taught.get("/models/machine/file").content)
-    twin.feature_names_in_ = elsewhere.feature_names_in_
-    np.testing.assert_allclose(merged.score_samples(X[:50]), twin.merge(elsewhere).score_samples(X[:50]), rtol=1e-6)
-    taught.post("/models/machine/learn", json={"rows": as_json(X[:7])})
-    assert learned(taught, "machine")["rows"] == 2407
+    merged = loads(client.get("/models/machine/file").content)
+    here = twin.copy()
+    here.feature_names_in_ = elsewhere.feature_names_in_
+    np.testing.assert_allclose(merged.score_samples(X[:50]), here.merge(elsewhere).score_samples(X[:50]), rtol=1e-6)
+    client.post("/models/machine/learn", json={"rows": as_json(X[:7])})
+    assert learned(client, "machine")["rows"] == 2407
 
 
-def test_a_new_name_begins_with_the_uploaded_model(taught, X):
+def test_a_new_name_begins_with_the_uploaded_model(client, taught, X):
     data = taught.get("/models/machine/file").content
-    assert upload(taught, "copy", data).json()["rows"] == 1200
-    taught.post("/models/copy/learn", json={"columns": NAMES, "rows": as_json(X[:10])})
-    assert learned(taught, "copy")["rows"] == 1210
+    assert upload(client, "copy", data).json()["rows"] == 1200
+    client.post("/models/copy/learn", json={"columns": NAMES, "rows": as_json(X[:10])})
+    assert learned(client, "copy")["rows"] == 1210
 
 
 # -- watching --------------------------------------------------------------------------------------

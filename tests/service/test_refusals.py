@@ -18,12 +18,13 @@ JSON = {"Content-Type": "application/json"}
 TOKEN = "a-token-that-is-long-enough"
 
 
-@pytest.fixture
-def taught(client):
+@pytest.fixture(scope="module")
+def taught(module_client):
+    """A client of a service whose model `a` has learned 300 rows; whatever is refused leaves it as it is."""
     rows = np.random.default_rng(0).normal(size=(300, 2))
-    client.post("/models/a/learn", json={"columns": ["u", "v"], "rows": as_json(rows)})
-    learned(client, "a")
-    return client
+    module_client.post("/models/a/learn", json={"columns": ["u", "v"], "rows": as_json(rows)})
+    learned(module_client, "a")
+    return module_client
 
 
 def refused(answer, status, *words):
