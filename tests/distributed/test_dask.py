@@ -45,17 +45,17 @@ def rows_of(rng, n):
 def folder(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(5):
-        pd.DataFrame(rows_of(rng, 2000), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet", row_group_size=1000)
+        pd.DataFrame(rows_of(rng, 600), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet", row_group_size=300)
     return tmp_path
 
 
 def test_files_give_the_model_of_one_process(client, folder):
-    alone, _ = fit(IncrementalGaussianMixture(), folder, workers=1, partition_rows=1000)
-    model, report = fit(IncrementalGaussianMixture(), folder, engine=client, partition_rows=1000, progress=True)
+    alone, _ = fit(IncrementalGaussianMixture(), folder, workers=1, partition_rows=300)
+    model, report = fit(IncrementalGaussianMixture(), folder, engine=client, partition_rows=300, progress=True)
     assert dumps(model) == dumps(alone)
-    assert [record.rows for record in report.partitions] == [1000] * 10
+    assert [record.rows for record in report.partitions] == [300] * 10
     assert len({record.worker for record in report.partitions}) == 2
-    by_address, _ = fit(IncrementalGaussianMixture(), folder, engine=client.scheduler.address, partition_rows=1000)
+    by_address, _ = fit(IncrementalGaussianMixture(), folder, engine=client.scheduler.address, partition_rows=300)
     assert dumps(by_address) == dumps(alone)
 
 
@@ -69,7 +69,7 @@ def test_data_frames_and_arrays(client, folder):
     array, report = fit(IncrementalGaussianMixture(), rows, engine=client)
     X = rows_of(np.random.default_rng(1), 200)
     np.testing.assert_array_equal(array.score_samples(X), model.score_samples(X))
-    assert report.rows == 10_000
+    assert report.rows == 3000
 
 
 def test_a_data_frame_with_text_gaps_and_labels(client):
@@ -101,7 +101,7 @@ def kill_a_busy_worker(client, killed):
 def test_a_worker_killed_in_the_middle_changes_nothing(client, tmp_path):
     rng = np.random.default_rng(0)
     for i in range(6):
-        pd.DataFrame(rows_of(rng, 10_000), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet")
+        pd.DataFrame(rows_of(rng, 5000), columns=NAMES).to_parquet(tmp_path / f"{i}.parquet")
     expected, _ = fit(IncrementalGaussianMixture(), tmp_path, workers=1)
     killed = []
     killer = threading.Thread(target=kill_a_busy_worker, args=(client, killed))
@@ -110,7 +110,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(client, tmp_path):
     killer.join()
     assert killed
     assert dumps(model) == dumps(expected)
-    assert [record.rows for record in report.partitions] == [10_000] * 6
+    assert [record.rows for record in report.partitions] == [5000] * 6
     assert report.lost_workers == 1
 
 

@@ -27,7 +27,7 @@ from everlearn.errors import ClusterError, InputError, MergeError
 from everlearn.persistence.model_file import dumps
 
 
-def write_parquet(path, X, names=("rpm", "temp", "load"), row_group_size=1000, **more):
+def write_parquet(path, X, names=("rpm", "temp", "load"), row_group_size=300, **more):
     columns = {**dict(zip(names, X.T, strict=True)), **more}
     pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
     return str(path)
@@ -44,21 +44,35 @@ def rows_of(rng, n):
     return rng.normal(size=(n, 3)) @ mixing + 5.0 * rng.integers(3, size=(n, 1))
 
 
+def make_parts():
+    rng = np.random.default_rng(0)
+    return [rows_of(rng, n) for n in (500, 300, 700, 40)]
+
+
+def write_parts(folder):
+    for i, X in enumerate(make_parts()):
+        write_parquet(folder / f"day-{i}.parquet", X)
+    return folder
+
+
 @pytest.fixture
 def parts():
-    rng = np.random.default_rng(0)
-    return [rows_of(rng, n) for n in (1500, 900, 2100, 40)]
+    return make_parts()
 
 
 @pytest.fixture
-def folder(parts, tmp_path):
-    for i, X in enumerate(parts):
-        write_parquet(tmp_path / f"day-{i}.parquet", X)
-    return tmp_path
+def folder(tmp_path):
+    return write_parts(tmp_path)
 
 
 def one_process(estimator, source, **options):
     return fit(estimator, source, **{"workers": 1, **options})
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """The model of the folder, learned by one process."""
+    return one_process(IncrementalGaussianMixture(), write_parts(tmp_path_factory.mktemp("parts")))[0]
 
 
 # -- the tree ---------------------------------------------------------------------------------------
@@ -118,26 +132,22 @@ def test_the_model_is_the_merge_of_the_partitions(folder, parts):
 @pytest.mark.parametrize("estimator", [OnlinePPCA(2), VariationalPPCA(1), IncrementalGaussianMixture(1)])
 def test_partitions_of_any_model_know_together_what_one_pass_does(folder, parts, estimator):
     X = np.concatenate(parts)
-    model, _ = one_process(estimator, folder, partition_rows=1000)
+    model, _ = one_process(estimator, folder, partition_rows=300)
     assert model.score(X) == pytest.approx(estimator.copy().partial_fit(X).score(X), abs=0.1)
 
 
-def test_csv_and_parquet_give_the_same_model(folder, parts, tmp_path):
-    (tmp_path / "csv").mkdir()
+def test_csv_and_parquet_give_the_same_model(parts, learned, tmp_path):
     for i, X in enumerate(parts):
-        write_csv(tmp_path / "csv" / f"{i}.csv", X)
-    files = sorted(folder.glob("*.parquet"))
-    one, _ = one_process(IncrementalGaussianMixture(), files)
-    other, report = one_process(IncrementalGaussianMixture(), tmp_path / "csv" / "*.csv")
-    assert dumps(one) == dumps(other)
+        write_csv(tmp_path / f"{i}.csv", X)
+    other, report = one_process(IncrementalGaussianMixture(), tmp_path / "*.csv")
+    assert dumps(learned) == dumps(other)
     assert report.columns == ("rpm", "temp", "load")
 
 
-def test_size_of_batches_makes_no_difference(folder, parts):
+def test_size_of_batches_makes_no_difference(folder, parts, learned):
     X = np.concatenate(parts)
-    one, _ = one_process(IncrementalGaussianMixture(), folder)
     other, _ = one_process(IncrementalGaussianMixture(), folder, batch_rows=77)
-    np.testing.assert_allclose(one.score_samples(X), other.score_samples(X), rtol=1e-9)
+    np.testing.assert_allclose(learned.score_samples(X), other.score_samples(X), rtol=1e-9)
 
 
 def test_text_is_left_out_gaps_are_learned_and_order_of_columns_is_free(parts, tmp_path):
@@ -174,11 +184,10 @@ def test_targets(parts, tmp_path):
         one_process(IncrementalGaussianMixtureClassifier(), tmp_path / "gap.parquet", target="kind")
 
 
-def test_empty_partitions_count_for_nothing(folder, parts):
-    one, _ = one_process(IncrementalGaussianMixture(), folder)
+def test_empty_partitions_count_for_nothing(folder, parts, learned):
     write_parquet(folder / "day-9.parquet", np.empty((0, 3)))
     other, report = one_process(IncrementalGaussianMixture(), folder)
-    assert dumps(one) == dumps(other)
+    assert dumps(learned) == dumps(other)
     assert [record.rows for record in report.partitions] == [*map(len, parts), 0]
     with pytest.raises(InputError, match="no row to learn in 1 partitions"):
         one_process(IncrementalGaussianMixture(), folder / "day-9.parquet")
@@ -201,7 +210,7 @@ def fit_with_a_killing(source, report, **options):
 def test_processes_give_the_model_of_one_even_when_one_is_killed(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(6):
-        write_parquet(tmp_path / f"{i}.parquet", rows_of(rng, 30_000), row_group_size=30_000)
+        write_parquet(tmp_path / f"{i}.parquet", rows_of(rng, 10_000), row_group_size=10_000)
     alone, _ = one_process(IncrementalGaussianMixture(), tmp_path)
     together, report = fit(IncrementalGaussianMixture(), tmp_path, workers=2)
     assert dumps(alone) == dumps(together)
@@ -213,10 +222,9 @@ def test_processes_give_the_model_of_one_even_when_one_is_killed(tmp_path):
         fit_with_a_killing(tmp_path, report, retries=0)
 
 
-def test_other_joblib_backends(folder):
-    alone, _ = one_process(IncrementalGaussianMixture(), folder)
+def test_other_joblib_backends(folder, learned):
     threads, _ = fit(IncrementalGaussianMixture(), folder, engine="threading", workers=2)
-    assert dumps(alone) == dumps(threads)
+    assert dumps(learned) == dumps(threads)
     with pytest.raises(InputError, match=r"engine='spark' is neither"):
         fit(IncrementalGaussianMixture(), folder, engine="spark")
 
@@ -224,8 +232,7 @@ def test_other_joblib_backends(folder):
 # -- bad days ---------------------------------------------------------------------------------------
 
 
-def test_a_partition_that_cannot_be_read_is_tried_again_and_then_an_error(folder, monkeypatch):
-    expected, _ = one_process(IncrementalGaussianMixture(), folder)
+def test_a_partition_that_cannot_be_read_is_tried_again_and_then_an_error(folder, learned, monkeypatch):
     failures = iter([True, False, True])
 
     honest = learning._file_batches
@@ -238,15 +245,15 @@ def test_a_partition_that_cannot_be_read_is_tried_again_and_then_an_error(folder
 
     monkeypatch.setattr(learning, "_file_batches", fails_in_the_middle)
     monkeypatch.setattr(learning, "_FIRST_WAIT", 0.0)
-    model, report = one_process(IncrementalGaussianMixture(), folder, batch_rows=500)
-    again, _ = one_process(IncrementalGaussianMixture(), folder, batch_rows=500)
+    model, report = one_process(IncrementalGaussianMixture(), folder, batch_rows=200)
+    again, _ = one_process(IncrementalGaussianMixture(), folder, batch_rows=200)
     assert [record.tries for record in report.partitions] == [1, 1, 2, 1]
     X = rows_of(np.random.default_rng(1), 100)
-    np.testing.assert_allclose(model.score_samples(X), expected.score_samples(X), rtol=1e-9)
+    np.testing.assert_allclose(model.score_samples(X), learned.score_samples(X), rtol=1e-9)
     assert dumps(model) == dumps(again)
     failures = iter([True] * 9)
     with pytest.raises(InputError, match=r"day-2.parquet cannot be read on .* after 3 tries: the disk is away"):
-        one_process(IncrementalGaussianMixture(), folder, batch_rows=500)
+        one_process(IncrementalGaussianMixture(), folder, batch_rows=200)
 
 
 def test_damaged_files_are_named(folder):
@@ -297,7 +304,7 @@ def test_a_file_that_grew_after_its_footer_was_read(folder, monkeypatch):
         return chosen, [part._replace(rows=7) for part in parts]
 
     monkeypatch.setattr(fitting, "file_partitions", promises_seven)
-    with pytest.raises(InputError, match="gave 1500 rows; its footer promises 7"):
+    with pytest.raises(InputError, match="gave 500 rows; its footer promises 7"):
         one_process(IncrementalGaussianMixture(), folder)
 
 

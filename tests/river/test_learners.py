@@ -72,12 +72,12 @@ def same(a, b):
 
 CHECKED = [
     (Density(), 1),
-    (AnomalyDetector(), 8),
+    (AnomalyDetector(), 16),
     (Clusterer(), 1),
-    (Transformer(), 1),
-    (Imputer(IncrementalGaussianMixture()), 6),
-    (Classifier(IncrementalGaussianMixtureClassifier(), grace_period=20), 12),
-    (Regressor(IncrementalGaussianMixtureRegressor()), 8),
+    (Transformer(), 4),
+    (Imputer(IncrementalGaussianMixture()), 12),
+    (Classifier(IncrementalGaussianMixtureClassifier(), grace_period=20), 20),
+    (Regressor(IncrementalGaussianMixtureRegressor()), 12),
 ]
 
 
@@ -303,7 +303,7 @@ def test_models_merge():
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_in_frames_out(library):
     frames = pytest.importorskip(library)
-    dicts, X = make_dicts(300, gaps=0.1)
+    dicts, X = make_dicts(230, gaps=0.1)
     table = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))[["load", "flow", "heat"]]
     for adapter in ADAPTERS:
         from_frame, from_dicts = adapter(), adapter()
@@ -351,15 +351,15 @@ def test_index_of_a_frame_is_kept_and_text_refused():
 
 def test_detector_in_a_progressive_validation():
     model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(1))
-    metric = metrics.RollingROCAUC(window_size=3000)
-    evaluate.progressive_val_score(datasets.Shuttle().take(3000), model, metric)
+    metric = metrics.RollingROCAUC(window_size=1500)
+    evaluate.progressive_val_score(datasets.Shuttle().take(1500), model, metric)
     assert metric.get() > 0.95
 
 
 def test_scores_fit_the_metric_that_takes_numbers_from_0_to_1():
     model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(1))
     metric = metrics.ROCAUC(n_thresholds=50)
-    evaluate.progressive_val_score(datasets.Shuttle().take(2000), model, metric)
+    evaluate.progressive_val_score(datasets.Shuttle().take(1000), model, metric)
     assert metric.get() > 0.9
 
 

@@ -211,7 +211,9 @@ def _mixture_of_moments(moments: Moments, shape: Shape) -> Mixture:
     counts, means, scatters = moments
     scales = factors_of_counts(counts, shape.tau)
     B = shape.tau * shape.matrix + scatters + (counts + shape.tau)[:, None, None] * np.diag(shape.ridge)
-    return Mixture(np.maximum(counts, 1e-12) / counts.sum(), means, B * scales[:, None, None])
+    # All counts are zero where the background explains every row.
+    weights = np.maximum(counts, 1e-12)
+    return Mixture(weights / weights.sum(), means, B * scales[:, None, None])
 
 
 def _moments_of_sums(sums: Sums, means: Array) -> Moments:
