@@ -105,12 +105,12 @@ def test_clone_starts_anew(adapter):
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_pickle_goes_on_learning(adapter):
-    dicts, _ = make_dicts(300)
-    learner = adapter()
-    teach(learner, dicts[:250])
+    dicts, _ = make_dicts(80)
+    learner = adapter(grace_period=20)
+    teach(learner, dicts[:50])
     twin = pickle.loads(pickle.dumps(learner))
-    teach(learner, dicts[250:])
-    teach(twin, dicts[250:])
+    teach(learner, dicts[50:])
+    teach(twin, dicts[50:])
     np.testing.assert_array_equal(answers(twin, dicts), answers(learner, dicts))
 
 
@@ -139,8 +139,8 @@ def test_transforms_as_the_model_does(model):
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_many_answers_as_one(adapter):
-    dicts, _ = make_dicts(300, gaps=0.1)
-    learner = adapter()
+    dicts, _ = make_dicts(80, gaps=0.1)
+    learner = adapter(grace_period=20)
     teach(learner, dicts)
     questions = [name for name in dir(learner) if name.endswith("_many") and name != "learn_many"]
     assert questions
@@ -303,12 +303,12 @@ def test_models_merge():
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_in_frames_out(library):
     frames = pytest.importorskip(library)
-    dicts, X = make_dicts(230, gaps=0.1)
+    dicts, X = make_dicts(80, gaps=0.1)
     table = frames.DataFrame(dict(zip(NAMES, X.T, strict=True)))[["load", "flow", "heat"]]
     for adapter in ADAPTERS:
-        from_frame, from_dicts = adapter(), adapter()
-        teach(from_frame, dicts[:100], table[:100])
-        teach(from_frame, dicts[100:], table[100:])
+        from_frame, from_dicts = adapter(grace_period=20), adapter(grace_period=20)
+        teach(from_frame, dicts[:30], table[:30])
+        teach(from_frame, dicts[30:], table[30:])
         teach(from_dicts, dicts)
         if hasattr(from_frame, "transform_many"):
             frame = from_frame.transform_many(table)
