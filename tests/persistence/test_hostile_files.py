@@ -39,7 +39,7 @@ VALUES = [
     {"kind": "float", "value": "inf"},
     {"kind": "scalar", "type": "F32", "value": 1.0},
 ]
-MUTATIONS = 60
+MUTATIONS = 30
 
 
 def places(node):

@@ -43,7 +43,7 @@ def test_no_server_errors(api):
             continue  # the first does not end, the second would take the model away
         tried.append(f"{operation.method} {operation.path}")
 
-        @settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+        @settings(max_examples=15, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
         @given(case=operation.as_strategy())
         def check(case):
             with_a_model(case).call_and_validate(checks=CHECKS)

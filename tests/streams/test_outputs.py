@@ -31,8 +31,8 @@ def source():
     return IteratorSource(lambda: np.split(X, range(100, 1200, 100)))
 
 
-def session(store, name="model"):
-    return Session(IncrementalGaussianMixture(), store=store, name=name, columns=["a", "b"])
+def session(store, name="model", n_components=None):
+    return Session(IncrementalGaussianMixture(n_components), store=store, name=name, columns=["a", "b"])
 
 
 def outputs_of(tmp_path, session, ending):
@@ -67,11 +67,12 @@ def test_outputs_tell_what_was_seen(store, tmp_path):
 def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, ending):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = session(store, "whole")
+    # One component: what is written is looked at here, not what is learned.
+    whole = session(store, "whole", 1)
     outputs = outputs_of(tmp_path / "whole", whole, ending)
     Runner(source(), whole, outputs=outputs).run()
     for n in (130, 500, None):
-        run = session(store, "parts")
+        run = session(store, "parts", 1)
         outputs = outputs_of(tmp_path / "parts", run, ending)
         Runner(source(), run, outputs=outputs, n_rows=n).run()
         doomed = Batch(X[:50], None, [], {})
@@ -79,11 +80,12 @@ def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, en
         outputs.write(doomed, run.monitor.score_then_learn(doomed.X), run.model)
         outputs.flush()
         outputs.close()
-    run = session(store, "parts")
+    run = session(store, "parts", 1)
     outputs_of(tmp_path / "parts", run, ending).flush()
     for kind in ("scores", "novelties", "changes", "imputations"):
         found, expected = (_records(tmp_path / folder / f"{kind}{ending}") for folder in ("parts", "whole"))
         assert len(found) == len(expected), kind
+        assert found or kind == "changes", kind
         assert [record[0] for record in found] == [record[0] for record in expected]
 
 

@@ -111,7 +111,7 @@ def test_processes_find_what_one_finds(monkeypatch, tmp_path):
             for key, section in sorted(sections.items())
         }
 
-    apart, here = (findings(plan(items, settings, processes=n), settings) for n in (3, 1))
+    apart, here = (findings(plan(items, settings, processes=n), settings) for n in (2, 1))
     assert plain(apart) == plain(here)
     assert apart["continual:disjoint"]["verdict"] == "skipped"
 

@@ -178,7 +178,8 @@ def test_resume_runs_only_what_is_missing(no_data):
     assert "quick=True" in refused.output
 
 
-def test_merge_puts_items_of_other_runs_in_their_places(no_data):
+def test_merge_puts_items_of_other_runs_in_their_places(no_data, monkeypatch):
+    monkeypatch.setattr("joblib.cpu_count", lambda: 1)  # nothing here is about processes, which take long to start
     assert run_cli("--quick", "figmn:table1", "online-vb:fig4", "--json", "all.json").exit_code == 0
     assert run_cli("--quick", "online-vb:fig4", "continual:ridgeline", "--json", "part.json").exit_code == 0
     ended = run_cli("--merge", "part.json", "--json", "all.json", "--markdown", "all.md")

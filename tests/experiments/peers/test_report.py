@@ -90,10 +90,19 @@ COLUMNS = ["speed", "density", "missing", "conditional", "anomaly", "change"]
 SLOW = {"KSWIN", "CluStream", "LODA"}
 
 
+def around_the_first_anomaly(stream):
+    """A thousand rows of a stream, in which an anomaly follows on usual rows."""
+    start = max(int(stream.y.argmax()) - 800, 0)
+    return stream._replace(X=stream.X[start : start + 1000], y=stream.y[start : start + 1000])
+
+
 def figures(column, packages, monkeypatch):
     """Rows of a quick comparison, without the slowest peers, on one stream of each group."""
     monkeypatch.setattr("everlearn.experiments.peers.speed.PATIENCE", 0.05)
-    first = {name: lambda context, every=every: itertools.islice(every(context), 1) for name, every in GROUPS.items()}
+    first = {
+        name: lambda context, every=every: map(around_the_first_anomaly, itertools.islice(every(context), 1))
+        for name, every in GROUPS.items()
+    }
     monkeypatch.setattr("everlearn.experiments.peers.anomaly.GROUPS", first)
     todo = [task for task in tasks([column, *packages]) if task.contender.name not in SLOW]
     (found,) = compare(todo, context_for(quick=True, rows=1000))
