@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,19 +29,29 @@ NAMES = ["rpm", "torque", "temp"]
 X = rng.normal(size=(800, 3)) @ [[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 1.0]] + 9 * rng.integers(2, size=(800, 1))
 
 
+def command(*arguments, status=0):
+    """What the program says; a traceback is never an answer."""
+    result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A folder with rows, and the model that the program learned of them."""
+    folder = tmp_path_factory.mktemp("learned")
+    write(folder / "rows.csv", X)
+    command("learn", folder / "rows.csv", "--model-file", folder / "m.evl", "--quiet")
+    return folder
+
+
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run the program in a folder with rows and a model; a traceback is never an answer."""
+def run(learned, tmp_path, monkeypatch):
+    """Run the program in a folder of one's own with rows and a model."""
     monkeypatch.chdir(tmp_path)
-    write("rows.csv", X)
-
-    def command(*arguments, status=0):
-        result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        assert result.exit_code == status, result.output
-        return result.output
-
-    command("learn", "rows.csv", "--model-file", "m.evl", "--quiet")
+    for name in ("rows.csv", "m.evl"):
+        shutil.copy(learned / name, name)
     return command
 
 
