@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,7 +95,10 @@ def test_one_row(run, tmp_path):
 
 
 def test_demo(run):
-    output = run("learn", "--demo", "--rows", 3000, "--seed", 3, "--model-file", "demo.evl")
+    output = run("learn", "--demo", "--rows", 3000, "--seed", 3, "--model-file", "demo.evl", "--report", "demo.html")
+    report = Path("demo.html").read_text(encoding="utf-8")
+    for words in ("The demonstration machine", "The machine has 4 regimes", "Faults, found before", "False alarms:"):
+        assert words in report
     for word in (*COLUMNS, "idle", "cruise", "heavy", "belt slips", "Values lost", "To try next", "demo.evl"):
         assert word in output
     assert output.count("┏") <= 3  # tables

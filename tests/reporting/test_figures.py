@@ -19,6 +19,7 @@ from everlearn.reporting import figures as pictures
 from everlearn.reporting.projection import ellipse, plane_of
 from everlearn.reporting.queries import column_names, condition, curve, mixture_of
 from everlearn.reporting.report import render, write_report
+from everlearn.reporting.tables import Table
 
 NAN = math.nan
 
@@ -247,3 +248,14 @@ def test_names_cannot_break_out_of_a_report(rows):
 def test_a_model_that_learned_nothing_is_reported(tmp_path):
     write_report(tmp_path / "out.html", everlearn.IncrementalGaussianMixture(), [])
     assert "none yet" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_a_report_begins_with_what_was_found(models):
+    found = Table(
+        ("fault", "found"), [("belt <slips>", 3)], "Faults, found before they were learned", "No false alarms."
+    )
+    text = render(models[0], HISTORIES["usual"], EVENTS, findings=[found])
+    assert "<h2>Faults, found before they were learned</h2>" in text
+    assert "belt &lt;slips&gt;" in text
+    assert "No false alarms." in text
+    assert text.index("No false alarms.") < text.index('id="likelihood"')

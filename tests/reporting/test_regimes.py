@@ -30,6 +30,17 @@ def test_single_odd_rows_do_not_end_a_stay(odd):
     assert stays_in_regimes(found) == [Stay(1, 0, 300), Stay(2, 300, 500)]
 
 
+def test_numbers_follow_the_rows_that_regimes_end_up_with():
+    """Rows on the way to a regime count to it: the terminal and the timeline have to give it the same number."""
+    parts = []
+    for _ in range(5):  # one has 200 rows of its own, the other 190 and 30 on the way to it
+        parts += [(7, 200), (9, 10), (8, 10), (9, 10), (4, 190), (8, 10)]
+    stays = stays_in_regimes(labels(*parts))
+    rows = {k: sum(stay.end - stay.first for stay in stays if stay.regime == k) for k in (1, 2)}
+    assert rows[1] > rows[2]
+    assert stays[0].regime == 2
+
+
 def test_a_stream_without_stays():
     assert stays_in_regimes(np.arange(300)) == []
     assert stays_in_regimes(np.zeros(1, dtype=int)) == [Stay(1, 0, 1)]

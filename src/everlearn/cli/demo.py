@@ -53,6 +53,7 @@ class Observer:
         self._held: DemoBatch = next(self._stream)
         self._first = 0
         self.stays: list[Stay] = []
+        self.findings: list[Table] = []
 
     def add(self, batch: Batch, result: PrequentialResult) -> None:
         """Take a batch that the model has just learned."""
@@ -71,13 +72,16 @@ class Observer:
         return rows_of(self._held, start - self._first, stop - self._first)
 
     def show(self, model: Any, console: Console) -> None:
-        """Print regimes, faults and gaps: three tables."""
+        """Print regimes, faults and gaps: three tables, which are kept for the report."""
         console.print("The model was told nothing but the rows. The stream is made up, so the truth can stand beside.")
-        self._show_regimes(model, console)
-        self._show_faults(model, console)
-        self._show_gaps(model, console)
+        self.findings = [self._regimes(model), self._faults(model), self._gaps(model)]
+        for table in self.findings:
+            table._replace(note="").show(console)
+            # Below the table and not as its caption, which would be as narrow as the table.
+            if table.note:
+                console.print(table.note)
 
-    def _show_regimes(self, model: Any, console: Console) -> None:
+    def _regimes(self, model: Any) -> Table:
         # The stream is made anew: nothing of it was kept.
         n = min(self._report.n_rows, _MOST_ROWS)
         batches = itertools.islice(
@@ -91,34 +95,35 @@ class Observer:
              f"{r.name} ({r.agree:.0%})")
             for k, r in enumerate(regimes.found, start=1)
         ]  # fmt: skip
-        columns = ("regime", "rows", "active in rows", *_SHOWN, "in truth")
-        Table(columns, rows, f"The machine has {len(rows)} regimes, by the model").show(console)
+        note = ""
         if regimes.n_switches:
             wrong = "none is" if not regimes.n_other else f"{regimes.n_other} are"
-            console.print(
+            note = (
                 f"It went from one regime to another {regimes.n_switches} times: {regimes.n_seen} of these are seen "
                 f"within 25 rows, and {wrong} seen elsewhere. Of the {model.n_components_} components of the mixture "
                 f"{len(rows)} are regimes; the others hold rows on the way from one to the next, and faults."
             )
+        columns = ("regime", "rows", "active in rows", *_SHOWN, "in truth")
+        return Table(columns, rows, f"The machine has {len(rows)} regimes, by the model", note)
 
-    def _show_faults(self, model: Any, console: Console) -> None:
+    def _faults(self, model: Any) -> Table:
         rows = []
         for fault in self._report.faults(model):
             share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
             blamed = f"{fault.blamed} ({fault.n_blamed} of {fault.n_found})" if fault.n_blamed else ""
             rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed))
-        columns = ("fault", "times", "found", "sensors named")
-        Table(columns, rows, "Faults, found before they were learned").show(console)
         alarms = self._report.alarms()
-        console.print(
+        note = (
             f"False alarms: {alarms.unexplained} of {self._report.n_rows:,} rows. Rows that were novel for another "
             f"reason: {alarms.new_regime} of a regime never seen before, {alarms.after_switch} just after a switch."
         )
+        columns = ("fault", "times", "found", "sensors named")
+        return Table(columns, rows, "Faults, found before they were learned", note)
 
-    def _show_gaps(self, model: Any, console: Console) -> None:
+    def _gaps(self, model: Any) -> Table:
         rows = [
             (g.column, g.n_gaps, number(g.error), number(g.error_of_mean), f"{g.n_inside} of {g.n_gaps}")
             for g in self._report.gaps(model)
         ]
         columns = ("column", "lost", "typical error", "of the column's mean", "inside the 90% interval")
-        Table(columns, rows, "Values lost in the latest 2,000 rows, filled by the model").show(console)
+        return Table(columns, rows, "Values lost in the latest 2,000 rows, filled by the model")

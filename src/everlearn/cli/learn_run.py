@@ -23,7 +23,6 @@ from everlearn.cli.progress import Display
 from everlearn.cli.summary import show_bad_rows, show_summary, suggest
 from everlearn.errors import InputError
 from everlearn.reporting.queries import has_target
-from everlearn.reporting.regimes import Stay
 from everlearn.streams.backoff import retry
 from everlearn.streams.outputs import Outputs
 from everlearn.streams.runner import Runner
@@ -195,17 +194,19 @@ def _finish(
         save_model(asked, session.model)
         console.print(f"\nSaved to [bold]{escape(asked.model_file)}[/] ({os.path.getsize(asked.model_file):,} bytes).")
     if asked.report is not None:
-        _write_report(asked.report, session, source, [] if observer is None else observer.stays)
+        _write_report(asked.report, session, source, observer)
         console.print(f"The report is in [bold]{escape(asked.report)}[/].")
     suggest(asked, session, console)
 
 
-def _write_report(path: str, session: Session, source: Source, stays: list[Stay]) -> None:
+def _write_report(path: str, session: Session, source: Source, observer: demonstration.Observer | None) -> None:
     from everlearn.reporting.report import write_report
 
     store, name = session.store, session.name
     events = store.latest_events(name, kinds=["change", "novelty", "anomaly", "new_normal", "time gap"], limit=5000)
     write_report(
         path, session.model, store.history(name), events,
-        name=name, totals=store.totals(name), time_format=source.columns.time_format, stays=stays,
+        name=name if observer is None else "The demonstration machine", totals=store.totals(name),
+        time_format=source.columns.time_format, stays=() if observer is None else observer.stays,
+        findings=() if observer is None else observer.findings,
     )  # fmt: skip

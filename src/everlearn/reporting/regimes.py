@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +49,18 @@ def stays_in_regimes(labels: Labels) -> list[Stay]:
             stays[-1] = stays[-1]._replace(end=stay.end)
         else:
             stays.append(stay)
-    return stays
+    return _renumbered(stays)
+
+
+def _renumbered(stays: list[Stay]) -> list[Stay]:
+    """The stays with regimes numbered by the rows that they have now: rows on the way to a regime count to it, and may
+    change the order.
+    """
+    rows = Counter[int]()
+    for stay in stays:
+        rows[stay.regime] += stay.end - stay.first
+    numbers = {regime: i for i, (regime, _) in enumerate(rows.most_common(), start=1)}
+    return [stay._replace(regime=numbers[stay.regime]) for stay in stays]
 
 
 def _is_regime(own: NDArray[np.bool_]) -> bool:

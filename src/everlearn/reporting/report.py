@@ -38,6 +38,7 @@ def write_report(
     totals: Mapping[str, int] | None = None,
     time_format: TimeFormat | None = None,
     stays: Sequence[Stay] = (),
+    findings: Sequence[Table] = (),
 ) -> None:
     """Write a report on a model and its run to one HTML file, all of it or nothing.
 
@@ -59,6 +60,8 @@ def write_report(
         How the times of the stream are shown, for a stream that has them.
     stays : sequence of Stay
         When the stream was in which regime, where that is known.
+    findings : sequence of Table
+        What was found, which the report begins with.
 
     Raises
     ------
@@ -67,7 +70,9 @@ def write_report(
     OSError
         The file could not be written.
     """
-    text = render(model, history, events, name=name, totals=totals, time_format=time_format, stays=stays)
+    text = render(
+        model, history, events, name=name, totals=totals, time_format=time_format, stays=stays, findings=findings
+    )
     write_whole(path, text, "report")
 
 
@@ -80,13 +85,16 @@ def render(
     totals: Mapping[str, int] | None = None,
     time_format: TimeFormat | None = None,
     stays: Sequence[Stay] = (),
+    findings: Sequence[Table] = (),
 ) -> str:
     """Give the text of a report; see :func:`write_report`."""
     body = [_head(name, model, history, dict(totals or {})), '<div class="cards">']
     drawings = _drawings(model, history, events)
     if stays:
         drawings = {"regimes": ("When each regime was active", True, pictures.timeline(stays)), **drawings}
-    body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items()]
+    first = [_card(key, *drawings[key][:2]) for key in drawings if key == "regimes"]
+    body += [*first, *(_table_card(table.title, table._replace(title=""), wide=True) for table in findings)]
+    body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items() if key != "regimes"]
     if is_fitted(model):
         body.append(_columns_table(model))
     body += [_events_table(events, time_format), "</div>"]
@@ -163,8 +171,9 @@ def _events_table(events: Sequence[Any], time_format: TimeFormat | None) -> str:
     return _table_card("Latest changes", Table(columns, rows or [("none", *[""] * (len(columns) - 1))]))
 
 
-def _table_card(title: str, table: Table) -> str:
-    return f'<section class="card"><header><h2>{html.escape(title)}</h2></header>{table.html()}</section>'
+def _table_card(title: str, table: Table, *, wide: bool = False) -> str:
+    heading = f"<header><h2>{html.escape(title)}</h2></header>"
+    return f'<section class="card{" wide" if wide else ""}">{heading}{table.html()}</section>'
 
 
 def _page(name: str, body: str, data: Mapping[str, Any]) -> str:
