@@ -44,7 +44,7 @@ BENCHMARKS = {
     "fleet": Benchmark("fleet.py", ("distributed", "streams", "persistence", *MIXTURE), needs="dask"),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
     "gpu": Benchmark("gpu.py", ("figmn", *SHARED), needs="torch with a CUDA device", one_thread=False),
-    "latency": Benchmark("latency.py", ("figmn", "ppca", "variational", *MIXTURE)),
+    "latency": Benchmark("latency.py", ("figmn", "ppca", "variational", "anomaly", *MIXTURE)),
     "missing": Benchmark("missing.py", MIXTURE),
     "mixture": Benchmark("mixture.py", ("figmn", *SHARED), one_thread=False),
     "mixture_quality": Benchmark("mixture_quality.py", MIXTURE),
