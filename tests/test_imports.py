@@ -101,6 +101,15 @@ def test_questions_to_a_file_import_little(model_file, command, slow):
     assert found & slow == set()
 
 
+def test_learning_the_demonstration_imports_no_table_library(tmp_path):
+    """pandas alone takes 0.4 s of CPU, and half of it is pyarrow."""
+    arguments = ["learn", "--demo", "--rows", "300", "--report", str(tmp_path / "r.html")]
+    run = f"from everlearn.cli import main; main({arguments}, standalone_mode=False)"
+    *_, loaded = interpreter(f"{run}; import json, sys; print(); print(json.dumps(list(sys.modules)))").splitlines()
+    assert "sklearn" in (found := set(json.loads(loaded)))
+    assert found & {"pandas", "pyarrow", "polars", "scipy.stats._stats_py", "numpy.f2py.crackfortran"} == set()
+
+
 def test_missing_extra_is_named():
     with pytest.raises(MissingExtraError, match=r"'no_such_package'.*pip install 'everlearn\[plot\]'"):
         require("no_such_package.part", extra="plot")

@@ -10,9 +10,6 @@ import click
 import everlearn
 from everlearn.cli.deferred import defer
 
-# scikit-learn imports it for a single function, and it takes as long as all the rest of scikit-learn.
-defer("scipy.stats")
-
 COMMANDS = {
     "learn": "Learn a model from a stream.",
     "watch": "Watch a machine: episodes with times, sensors and a sentence each.",
@@ -63,6 +60,7 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         # Each command brings its own imports; `everlearn --help` needs none of them.
+        _defer_what_others_import()
         command: click.Command = importlib.import_module(f"everlearn.cli.commands.{name}").command
         return command
 
@@ -70,6 +68,16 @@ class Commands(click.Group):
         """List the commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _defer_what_others_import() -> None:
+    """Let what dependencies import, and no command needs at its start, wait until it is used."""
+    import numpy as np  # noqa: F401  # the package of two of them
+
+    # scikit-learn imports the first for a single function, and it takes as long as all the rest of scikit-learn. SciPy
+    # imports all that NumPy has, its interface to Fortran and its tools for tests included: 0.15 s of CPU.
+    for name in ("scipy.stats", "numpy.f2py", "numpy.testing"):
+        defer(name)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from everlearn.cli.deferred import import_scikit_learn
 from everlearn.errors import EverlearnError, InputError, SourceLostError
 
 FOUND, TRY_LATER = 3, 4  # exit statuses beside 0, 1 and 2
@@ -109,6 +110,7 @@ def load_model(path: str, name: str | None = None) -> Any:
     from everlearn.persistence.model_file import load
     from everlearn.streams.store.store import Store
 
+    import_scikit_learn()
     if not is_state_file(path):
         return _inside(load(path))
     with Store(path, create=False) as store:

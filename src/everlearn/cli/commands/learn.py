@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from everlearn.cli.deferred import import_scikit_learn
 from everlearn.cli.models import KINDS
 from everlearn.cli.options import LearnOptions
 
@@ -78,6 +79,7 @@ def command(quiet: bool, scores: str, imputations: str, changes: str, novelties:
     # Where records go to standard output, messages must not stand between them.
     console = Console(quiet=quiet, highlight=False, stderr="-" in asked.outputs.values())
     # All that learns is slow to import: wrong usage and --help are answered without it.
+    import_scikit_learn()
     if asked.by is not None:
         from everlearn.cli.learn_groups import learn_groups
 
