@@ -354,7 +354,8 @@ learned, 20 % held out; means over {len(seeds)} shuffles, the difference in perc
 merged model is better), with its range.
 
 Every model keeps a sample of its rows; merging takes the rows of highest priority of all samples and searches the
-structure of the components side by side on them. Models that are still warming up merge as one pass over their rows.
+structure of the components side by side on them. Where the samples together hold every row, and these are at most eight
+samples' worth, as here, they are learned anew in one pass, in an order of their own.
 
 {table(seeds)}
 """

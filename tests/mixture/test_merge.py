@@ -174,3 +174,32 @@ def test_the_sample_of_many_models_is_of_all_of_them_and_of_all_their_rows():
     assert len(np.unique(device)) > 20
     assert len(np.unique(number)) > 35
     assert abs(device.mean() - (n - 1) / 2) < 4.5 * (n / 12**0.5) / 60**0.5
+
+
+def bent(rng, n):
+    """A sine in three columns, which a few rows cannot tell from a line."""
+    t = rng.uniform(-6.0, 6.0, n)
+    return np.column_stack([t, 3.0 * np.sin(t), np.cos(2.0 * t)]) + 0.1 * rng.normal(size=(n, 3))
+
+
+def test_parts_that_hold_all_their_rows_are_learned_anew():
+    """As good as one pass where each part saw too little, and the same however they are merged."""
+    rng = np.random.default_rng(3)
+    X, test = bent(rng, 2400), bent(rng, 3000)
+    parts = models_of(np.split(X, 8))
+    merged = everlearn.merge(parts)
+    single = IncrementalGaussianMixture().partial_fit(X)
+    assert merged.score(test) > single.score(test) - 0.05
+    assert merged.n_samples_seen_ == 2400
+    again = everlearn.merge([everlearn.merge(parts[5:]), *parts[:5]])
+    assert again.score(test) == pytest.approx(merged.score(test), abs=1e-3)
+
+
+def test_rows_that_are_gone_or_many_are_not_learned_anew(monkeypatch):
+    monkeypatch.setattr(merging, "_relearned", lambda *_: pytest.fail("it was learned anew"))
+    rng = np.random.default_rng(4)
+    everlearn.merge(models_of([groups(rng, 300), groups(rng, 3000)], reservoir=500))
+    everlearn.merge(models_of([groups(rng, 300)] * 20, reservoir=500))
+    everlearn.merge(models_of([groups(rng, 600)] * 2, reservoir=0))
+    everlearn.merge(models_of([groups(rng, 600)] * 2, forgetting=0.99))
+    everlearn.merge(models_of([groups(rng, 300)] * 2), method="mean")

@@ -24,6 +24,8 @@ from everlearn.typing import Array
 
 # Components side by side are reduced by their moments whenever there are so many times more than may be kept.
 SIDE_BY_SIDE = 3
+# Rows that a merge learns anew, in sizes of a sample: a second or two of work.
+MOST_RELEARNED = 8
 
 
 class Part(NamedTuple):
@@ -40,15 +42,23 @@ def merge(parts: Sequence[Part], settings: Settings, room: int, *, search: bool 
     Parts that have components are united: the priority samples become one (the rows of highest priority of all are a
     priority sample of all rows), the components stand side by side, those that differ by no more than chance are
     joined by their moments, and one search begins from them; statistics of all rows are carried over where the sample
-    agrees. Rows of parts that are still warming up are learned then. Without `search` the density is the average of
-    the parts' densities, up to the reduction to the components that may be kept. With `reduce` the warm-up ends here
-    for all, so that there are at most `settings.most` components.
+    agrees. Rows of parts that are still warming up are learned then. Where the samples together hold every row, and
+    these are few, they are learned anew instead: a pass that searches again and again while it grows finds more than
+    one search over parts that saw too little each. Without `search` the density is the average of the parts' densities,
+    up to the reduction to the components that may be kept. With `reduce` the warm-up ends here for all, so that there
+    are at most `settings.most` components.
     """
+    D = parts[0].state.reservoir.rows.shape[1]
+    if search and (everything := _all_rows(parts, settings, MOST_RELEARNED * room)) is not None:
+        state, progress = _relearned(*everything, _common_frame(parts), settings, room)
+        if reduce:
+            state = without_pending(settled(Part(state, progress, 1.0), settings), settings)
+            state = state._replace(model=learn.finish(reconsider(state, settings), D))
+        return state
     if reduce:
         parts = [settled(part, settings) for part in parts]
     known = [taken_in(part, settings) for part in parts if part.state.model is not None]
     waiting = [part for part in parts if part.state.model is None]
-    D = parts[0].state.reservoir.rows.shape[1]
     if known:
         state = _united(known, settings, room, search=search)
     else:
@@ -58,6 +68,53 @@ def merge(parts: Sequence[Part], settings: Settings, room: int, *, search: bool 
         rows, weights, n = part.state.pending
         state, _ = learn.learn(state, rows[:n].copy(), weights[:n] * part.share, settings, progress)
     return state
+
+
+def _all_rows(parts: Sequence[Part], settings: Settings, most: int) -> tuple[Array, Array] | None:
+    """Rows of all parts with their weights, in an order that does not depend on the parts; None if some are gone, or
+    if there are more than `most`.
+    """
+    n = sum(learn.rows_seen(part.state) for part in parts)
+    # Rows of different times have no common clock: under forgetting their weights would not be known.
+    if not n or n > most or settings.fading.rate or not all(_has_all_rows(part.state) for part in parts):
+        return None
+    rows, weights = (np.concatenate(values) for values in zip(*map(_own_rows, parts), strict=True))
+    # Sorted and then shuffled: models that were merged in another order, or in steps, are the same rows.
+    order = np.lexsort([*rows.T[::-1]])[np.random.default_rng([len(rows), 7]).permutation(len(rows))]
+    return rows[order], weights[order]
+
+
+def _has_all_rows(state: State) -> bool:
+    sample = state.reservoir
+    return int(sample.size[0]) == state.n and sample.level[0] == -np.inf
+
+
+def _own_rows(part: Part) -> tuple[Array, Array]:
+    """Rows of the sample and those pending, in the units of the data."""
+    sample, (rows, weights, n) = part.state.reservoir, part.state.pending
+    rows, weights = rows[:n], weights[:n]
+    if m := int(sample.size[0]):
+        frame = _frame(part.state)
+        rows = np.concatenate([sample.rows[:m].astype(np.float64) / frame.inverse + frame.centre, rows])
+        weights = np.append(np.exp(sample.log_weights[:m]), weights)
+    return rows, weights * part.share
+
+
+def _common_frame(parts: Sequence[Part]) -> Frame | None:
+    """The frame that all parts have, if it is the same: that of a scale which was given."""
+    frames = [part.state.frame for part in parts]
+    first = frames[0]
+    same = all(
+        first is not None and frame is not None and all(map(np.array_equal, first, frame)) for frame in frames[1:]
+    )
+    return first if same and len(parts) > 1 else None
+
+
+def _relearned(X: Array, weights: Array, frame: Frame | None, settings: Settings, room: int) -> tuple[State, Progress]:
+    """A model that has learned the rows in one pass."""
+    progress = Progress()
+    state, _ = learn.learn(learn.init(X.shape[1], room, settings, frame), X, weights, settings, progress)
+    return state, progress
 
 
 def with_room(state: State, settings: Settings) -> State:
