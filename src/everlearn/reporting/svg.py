@@ -151,7 +151,7 @@ def trace_picture(
 
 
 def _range(curves: dict[str, Array]) -> tuple[float, float]:
-    """Range of the values, and of the band as far as it does not dwarf them."""
+    """Range of the values, with a margin; the expected band is cut off where it is wider, so as not to dwarf them."""
     values = np.concatenate([curves["least"], curves["most"], curves["mean"]])
     values = values[np.isfinite(values)]
     if not len(values):

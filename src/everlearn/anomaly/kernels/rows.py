@@ -19,6 +19,7 @@ from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distance
 from everlearn.anomaly.kernels.season import visit
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.handle import hold
+from everlearn.linalg.uniforms import uniform
 
 FIRST_DEPARTURE = 5  # place of the first statistic of level, drift and activity
 WIDE = 100  # columns beyond which residual covariances are diagonal
@@ -174,15 +175,6 @@ def blame_rows(X, handle, out):
         score_row(X[t], state, settings, scratch)
         blame_columns(X[t], state, scratch)
         out[t] = scratch.blame
-
-
-@inner
-def uniform(seed, number):
-    """A number in [0, 1) from a row's number (splitmix64): the same in any batch."""
-    z = np.uint64(seed) + (np.uint64(number) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
 
 
 @kernel
