@@ -152,3 +152,14 @@ def test_numbers_are_rounded_to_the_size_of_the_sensor():
     assert found[0, 0, 1] == -0.00012346
     assert (found[:, :, 2] == 0).all()
     assert rounded(np.zeros((0, 5, 3))).shape == (0, 5, 3)
+
+
+def test_a_watcher_named_by_its_device_is_shown(client):
+    store = client.app.state.repository.store
+    memory = {"watch": Watcher(COLUMNS).memory(), "columns": COLUMNS, "time_format": None}
+    name = "Pumpe 3 (süd)"
+    store.commit(name, DETECTOR, 0, traces=cells(0, 5, timed=False), memory=memory)
+    assert client.get(f"/models/{name}/watch?last=100").json()["watched"]
+    assert client.get(f"/models/{name}").json()["name"] == name
+    # Over HTTP models are still made under plain names only.
+    assert client.post("/models/pump 4/learn", json={"columns": ["a"], "rows": [[1.0]]}).status_code == 422

@@ -28,6 +28,9 @@ MODEL_FILE = "application/octet-stream"
 Name = Annotated[
     str, Path(pattern=schemas.NAME_PATTERN, description="Name of a model: letters, digits, dots, dashes, underscores.")
 ]
+KnownName = Annotated[
+    str, Path(pattern=schemas.KNOWN_NAME_PATTERN, description="Name of a model of the state file, such as of a device.")
+]
 Key = Annotated[
     str | None,
     Header(
@@ -113,7 +116,7 @@ async def create_model(
 
 
 @models.get("/{name}", tags=["models"], response_model=schemas.Summary, responses=refusals(404))
-async def show_model(request: Request, ask: Ask, repository: Repository, name: Name) -> Response:
+async def show_model(request: Request, ask: Ask, repository: Repository, name: KnownName) -> Response:
     """Summarise a model and its run."""
     return await ask.ask(request, lambda budget: responses.summary(repository, name))
 
@@ -126,7 +129,7 @@ async def delete_model(repository: Repository, name: Name) -> None:
 
 @models.get("/{name}/history", tags=["models"], responses=refusals(404))
 def show_history(
-    repository: Repository, name: Name, limit: Annotated[int, Query(ge=1, le=4096)] = 1000
+    repository: Repository, name: KnownName, limit: Annotated[int, Query(ge=1, le=4096)] = 1000
 ) -> schemas.History:
     """Show the run so far as intervals of rows, joined to at most `limit` of them."""
     repository.entry(name)
@@ -215,7 +218,9 @@ def download(repository: Repository, name: Name) -> Response:
 
 
 @models.post("/{name}/score", tags=["asking"], response_model=schemas.Scores, responses=refusals(404, 409))
-async def score(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.ScoredRows) -> Response:
+async def score(
+    request: Request, ask: Ask, repository: Repository, name: KnownName, body: schemas.ScoredRows
+) -> Response:
     """Say how likely rows are, without learning them; a detector also says which column is to blame."""
     _check_size(repository, body)
 
@@ -233,7 +238,9 @@ async def score(request: Request, ask: Ask, repository: Repository, name: Name, 
     response_model=schemas.Predictions | schemas.Classes,
     responses=refusals(404, 409),
 )
-async def predict(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Prediction) -> Response:
+async def predict(
+    request: Request, ask: Ask, repository: Repository, name: KnownName, body: schemas.Prediction
+) -> Response:
     """Predict columns from known values of others: mean, standard deviation and interval, for each row.
 
     A regressor predicts its target in the same way, and a classifier gives the probabilities of the classes; they need
@@ -250,7 +257,9 @@ async def predict(request: Request, ask: Ask, repository: Repository, name: Name
 
 
 @models.post("/{name}/condition", tags=["asking"], response_model=schemas.Density, responses=refusals(404, 409))
-async def condition(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Question) -> Response:
+async def condition(
+    request: Request, ask: Ask, repository: Repository, name: KnownName, body: schemas.Question
+) -> Response:
     """Give the whole distribution of a column once others are known."""
     return await ask.ask(
         request,
@@ -259,7 +268,7 @@ async def condition(request: Request, ask: Ask, repository: Repository, name: Na
 
 
 @models.post("/{name}/sample", tags=["asking"], response_model=schemas.Drawn, responses=refusals(404, 409))
-async def sample(request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Draw) -> Response:
+async def sample(request: Request, ask: Ask, repository: Repository, name: KnownName, body: schemas.Draw) -> Response:
     """Draw rows from the model, those columns fixed that are given."""
     if body.n_rows > repository.limits.rows:
         raise InputError(f"n_rows is {body.n_rows:,}; at most {repository.limits.rows:,} are drawn at once.")
@@ -278,7 +287,7 @@ async def sample(request: Request, ask: Ask, repository: Repository, name: Name,
 async def events(
     request: Request,
     repository: Repository,
-    name: Name,
+    name: KnownName,
     after: Annotated[int, Query(ge=0, le=2**62, description="Send events with larger ids.")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**62, description="The same, from a browser.")] = None,
 ) -> StreamingResponse:
@@ -297,7 +306,7 @@ async def draw(
     request: Request,
     ask: Ask,
     repository: Repository,
-    name: Name,
+    name: KnownName,
     picture: Drawing,
     x: Annotated[str | None, Query(max_length=200, description="Column of the first axis of `components`.")] = None,
     y: Annotated[str | None, Query(max_length=200, description="Column of the second.")] = None,
@@ -325,7 +334,7 @@ async def draw(
 
 @models.post("/{name}/pictures/density", tags=["watching"], response_model=schemas.Figure, responses=refusals(404, 409))
 async def draw_density(
-    request: Request, ask: Ask, repository: Repository, name: Name, body: schemas.Question
+    request: Request, ask: Ask, repository: Repository, name: KnownName, body: schemas.Question
 ) -> Response:
     """Draw the distribution of a column once others are known."""
 

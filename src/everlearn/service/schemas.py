@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# Watchers are named by people and devices: "pump 3".
+KNOWN_NAME_PATTERN = r"^[^/\x00-\x1f\x7f]{1,200}$"
 
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Column = Annotated[str, Field(min_length=1, max_length=200, strict=True)]

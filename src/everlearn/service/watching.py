@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import BaseModel, Field
 
-from everlearn.service.api import Name, Repository, json_only, refusals
+from everlearn.service.api import KnownName, Repository, json_only, refusals
 from everlearn.service.repository import ModelRepository
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.store.trace_table import FIELDS, LEVELS, TraceCell, joined, stacked
@@ -95,7 +95,7 @@ class Extent(BaseModel):
 @router.get("/{name}/watch", response_model=Machine, responses=refusals(404))
 def show_machine(
     repository: Repository,
-    name: Name,
+    name: KnownName,
     begin: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     end: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     last: Annotated[float | None, Query(gt=0, allow_inf_nan=False)] = None,
@@ -222,7 +222,7 @@ def _shown(episode: Episode, how: TimeFormat | None) -> ShownEpisode:
 
 
 @router.post("/{name}/episodes/{number}/mark", responses=refusals(404))
-def mark(repository: Repository, name: Name, number: int, body: Verdict) -> ShownEpisode:
+def mark(repository: Repository, name: KnownName, number: int, body: Verdict) -> ShownEpisode:
     """Say what an episode was; the watcher that runs takes note within a second or two."""
     repository.entry(name)
     found = watched_columns(repository.store, name)
