@@ -150,6 +150,12 @@ def test_one_odd_cell_does_not_take_the_times_of_all_rows():
     assert kind_of("when", values) == "text"
 
 
+def test_a_single_day_above_12_says_that_the_day_comes_first():
+    values = [f"{1 + i // 8:02}/11/2026 00:00:00" for i in range(100)]  # the last four are of the 13th
+    how = find_format(values)
+    assert how.show(how.seconds(values[0])) == "2026-11-01T00:00:00"
+
+
 def test_the_time_at_which_all_was_exported_is_not_the_time_of_the_rows(tmp_path):
     lines = [f"2026-11-06T08:00:00,{i},2026-11-05T00:00:{i:02}" for i in range(30)]
     (tmp_path / "log.csv").write_text("exported,load,measured\n" + "\n".join(lines) + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 _DATES = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d.%m.%y")
@@ -19,7 +19,6 @@ _CLOCKS = (" %H:%M:%S", " %H:%M:%S.%f", " %H:%M", " %I:%M:%S %p", " %I:%M %p", "
 _FORMS = (*(date + clock for date in _DATES for clock in _CLOCKS), "%H:%M:%S", "%H:%M")
 # Smallest number of each unit that lies after March 1973: below it, numbers are not counted from 1970.
 _UNITS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3), (1e8, 1.0))
-_NOTHING = object()
 _ISO, _NUMBER, _RELATIVE = "iso", "number", "relative"
 
 
@@ -83,23 +82,25 @@ def find_format(values: Sequence[Any]) -> TimeFormat | None:
         unit = next((unit for least, unit in _UNITS if largest >= least), None)
         return TimeFormat(_RELATIVE) if unit is None else TimeFormat(_NUMBER, unit, "+00:00")
     # A time has digits: most texts are no times, and trying all forms on each would take most of opening a file.
-    most_odd = len(known) // 10
-    if _too_many_odd(
-        known, lambda value: isinstance(value, datetime.datetime) or any(map(str.isdigit, str(value))), most_odd
-    ):
+    most = len(known) // 10
+    if _has_more([value for value in known if not _has_digit(value)], most):
         return None
-    for form in (_ISO, *_FORMS):
+    # A form for all of them comes first: a day above 12 among few says which number is the month.
+    for n_odd, form in itertools.product(sorted({0, most}), (_ISO, *_FORMS)):
         candidate = TimeFormat(form)
-        if not _too_many_odd(known, lambda value, how=candidate: not math.isnan(how.seconds(value)), most_odd):
+        if not _has_more((value for value in known if math.isnan(candidate.seconds(value))), n_odd):
             first = next(value for value in known if not math.isnan(candidate.seconds(value)))
             return candidate._replace(zone=_zone_of(first, form))
     return None
 
 
-def _too_many_odd(values: Sequence[Any], is_right: Callable[[Any], bool], most: int) -> bool:
-    """Whether more than `most` values are not right; the search ends with the first too many."""
-    wrong = (value for value in values if not is_right(value))
-    return next(itertools.islice(wrong, most, None), _NOTHING) is not _NOTHING
+def _has_digit(value: Any) -> bool:
+    return isinstance(value, datetime.datetime) or any(map(str.isdigit, str(value)))
+
+
+def _has_more(values: Iterable[Any], most: int) -> bool:
+    """Whether there are more than so many; the search ends with the first too many."""
+    return sum(1 for _ in itertools.islice(values, most + 1)) > most
 
 
 def moment_of(text: str, how: TimeFormat) -> float:
