@@ -64,6 +64,7 @@ BENCHMARKS = {
     "scale_cores": Benchmark("scale_cores.py", ("figmn", *SHARED), one_thread=False),
     "scale_cost": Benchmark("scale_cost.py", ("figmn", *SHARED)),
     "service": Benchmark("service.py", ("service", "streams", *MIXTURE)),
+    "startup": Benchmark("startup.py", ("cli", "persistence", "figmn", "ppca", "variational", "anomaly", *MIXTURE)),
     "undo": Benchmark("undo.py", ("figmn", "ppca", "variational", *MIXTURE)),
     "weka": Benchmark("weka.py", MIXTURE),
     "weka_readings": Benchmark("weka_readings.py", ("figmn", *SHARED)),
