@@ -822,6 +822,7 @@ class FIGMN(MixtureAnswers):
         D = self.n_features_in_
         require(type(self._holds_prior_) is bool, "it does not say whether its components hold their prior")
         check_loaded_state(self._state_, self.covariance_type, D)
+        self._monitor_ = event_log.upgraded(self._monitor_)
         check_state(self._monitor_, MonitorState)
         known_kinds = (self._monitor_.kinds >= 0) & (self._monitor_.kinds < len(event_log.KINDS))
         require(len(self._monitor_.rows) > 0 and known_kinds.all(), "it has events of an unknown kind")

@@ -747,6 +747,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
     def _check_loaded(self) -> None:
         D = self.n_features_in_
         self._prepare(D)
+        self._monitor_ = event_log.upgraded(self._monitor_)
         loading.check_monitor(self._monitor_)
         require(type(self._rows_) is int and self._rows_ >= 0, "it does not know how many rows it has learned")
         # Files have a place of its own for a bank of memories.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, chdtri
@@ -11,7 +11,7 @@ from everlearn.monitoring.kernels import event_log as kernels
 from everlearn.monitoring.kernels.event_log import MonitorState as MonitorState
 from everlearn.monitoring.kernels.event_log import Rules
 from everlearn.monitoring.kernels.page_hinkley import ChangeState, TestSettings
-from everlearn.monitoring.page_hinkley import PageHinkley, settings
+from everlearn.monitoring.page_hinkley import PageHinkley, current_memory, settings
 from everlearn.typing import Array
 
 MAX_EVENTS = 1000
@@ -72,6 +72,11 @@ def watch(
             observed = np.count_nonzero(~np.isnan(X[state.rows[slot] - first_row]))
             state.values[slot] = chdtrc(observed, state.values[slot])
     return state._replace(n_events=n)
+
+
+def upgraded(state: Any) -> Any:
+    """A log from a file, whose change test starts again if the file is of an earlier version; others as they are."""
+    return state._replace(memory=current_memory(state.memory)) if type(state) is MonitorState else state
 
 
 def copied(state: MonitorState) -> MonitorState:

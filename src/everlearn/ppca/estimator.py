@@ -14,6 +14,7 @@ from everlearn.base.draws import generator
 from everlearn.base.redo_log import drop_log
 from everlearn.errors import DivergenceWarning, InputError, MergeError
 from everlearn.linalg.chunked import to_internal
+from everlearn.monitoring.page_hinkley import current_memory
 from everlearn.persistence.schema import check_state, expect, require, require_finite
 from everlearn.ppca import keep, learn
 from everlearn.ppca.base import LIMIT, FittedPPCA, PPCABase, find_stack_level, scale_of
@@ -398,6 +399,8 @@ class OnlinePPCA(PPCABase):
         require(self.n_components <= self.n_features_in_, "it has more components than columns")
         if self._state_ is not None:
             r, s = (0, 0) if self.constraint is None else (self.n_features_in_, self.n_components)
+            if type(self._state_) is State:
+                self._state_ = self._state_._replace(detector=current_memory(self._state_.detector))
             check_state(self._state_, State, {**sizes, "r": r, "s": s})
             if self.mode == "robust":  # the formulas as printed may leave the finite numbers
                 require_finite(self._state_, "State")

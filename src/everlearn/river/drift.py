@@ -21,11 +21,11 @@ class ChangeDetector(base.DriftDetector):
     ----------
     drift : float, default=0.5
         Change of the mean, in standard deviations, that is tolerated.
-    threshold : float, default=7.5
+    threshold : float, default=7.6
         Accumulated change, in standard deviations, that signals.
     min_rows : int, default=30
         Values from which mean and spread are estimated before the test begins.
-    limit : float, default=2.0
+    limit : float, default=2.5
         Largest deviation, in standard deviations, that a value counts with.
     mode : {"both", "up", "down"}, default="both"
         Whether the mean may rise, fall, or either.
@@ -46,9 +46,9 @@ class ChangeDetector(base.DriftDetector):
     def __init__(
         self,
         drift: float = 0.5,
-        threshold: float = 7.5,
+        threshold: float = 7.6,
         min_rows: int = 30,
-        limit: float = 2.0,
+        limit: float = 2.5,
         mode: str = "both",
     ) -> None:
         super().__init__()

@@ -132,7 +132,8 @@ class PrequentialMonitor:
             gaps = np.array([restored_count(n) for n in memory["gaps"]], dtype=np.int64)
             total, n_scored = float(memory["likelihood"][0]), restored_count(memory["likelihood"][1])
             first_unreported = restored_count(memory["first_unreported"])
-            detector = page_hinkley.ChangeState(*map(float, memory["detector"]))
+            numbers = page_hinkley.current_memory(np.array(memory["detector"], dtype=np.float64))
+            detector = page_hinkley.ChangeState(*numbers.tolist())
             if not np.isfinite(total):
                 raise ValueError("the log-likelihood is not finite")
         except (TypeError, LookupError, ValueError, ArithmeticError) as error:

@@ -1,4 +1,4 @@
-"""Page and Hinkley's test on a stream of numbers, one at a time."""
+"""Page and Hinkley's test on a stream of numbers, one at a time, with the statistic of Shiryaev and Roberts."""
 
 from typing import NamedTuple
 
@@ -8,35 +8,40 @@ from everlearn.linalg.compile import inner, kernel
 
 
 class ChangeState(NamedTuple):
-    """Values since the last change: their number, mean and scatter about it, and the drop accumulated.
+    """What the test knows of the values since the last change. An array of zeros is the start.
 
-    During the burn-in the two lowest values and the highest one are held back from mean and scatter. So that an array
-    of zeros is the start, they count only once there are one, two and three values. After it, their places hold what a
-    `Tail` names.
+    The moments are those of the values that count: all until Page's statistic was last one or less, where a change is
+    no more likely than none. Values after it wait, because those of a drop are not what is usual. Moments of second
+    order are of deviations from the mean of the values that count, clipped.
     """
 
     n: float = 0.0
     mean: float = 0.0
     scatter: float = 0.0
-    drop: float = 0.0
+    """Sum of squared deviations."""
+    lag_1: float = 0.0
+    """Sum of deviations times those one value before, since the burn-in; and two before."""
+    lag_2: float = 0.0
+    shape: float = 0.0
+    """Sum of `shape_term` since the burn-in."""
+    waiting_n: float = 0.0
+    """The same sums of the values that wait."""
+    waiting_sum: float = 0.0
+    waiting_squares: float = 0.0
+    waiting_lag_1: float = 0.0
+    waiting_lag_2: float = 0.0
+    waiting_shape: float = 0.0
+    ratio: float = 0.0
+    """Statistic of Shiryaev and Roberts: the likelihood ratios of a change at each value so far, added up."""
+    largest: float = 0.0
+    """Page's statistic: the largest of these ratios."""
+    previous: float = 0.0
+    """Deviation of the latest value, and of the one before."""
+    before_previous: float = 0.0
     lowest: float = 0.0
+    """Values that the burn-in holds back; they count once there are one, two and three values."""
     second_lowest: float = 0.0
     highest: float = 0.0
-
-
-class Tail(NamedTuple):
-    """How much farther the accumulated drop of values that do not change goes than that of independent Gaussian ones.
-
-    Sums over the values since the burn-in, with t the standardised value and m the values before it, weighted by
-    0.9, 0.81, ...
-    """
-
-    recent: float
-    """m, for the next value."""
-    excess: float
-    """Sum of t m - drift t^3 / 3, until the drop was last zero."""
-    pending: float
-    """The same since then: a drop that becomes a change must not count as what is usual."""
 
 
 class TestSettings(NamedTuple):
@@ -48,21 +53,51 @@ class TestSettings(NamedTuple):
     limit: float
 
 
+class Autoregression(NamedTuple):
+    """Values as an autoregression of second order, by its partial autocorrelations."""
+
+    first: float
+    second: float
+    long_run: float
+    """Variance of a long sum of values, over that of as many independent ones."""
+
+
 # Two lowest and one highest: log-densities have their long tail on the left.
 HELD_BACK = 3.0
-# Weight of the value before, of the one before that, ... in the autocovariance: ten values count.
-LAG_WEIGHT = 0.9
-# Rows over which a drop accumulates. With a mean that is estimated from n rows its variance is larger by this over n.
-HORIZON = 30.0
-# Largest scale. Values that stay low or high for long, as those of a machine's regimes do, would raise the threshold
-# until the test is deaf: a lasting drop is worth more false signals. At this one it is seen within some 25 rows.
-MOST_SCALE = 6.0
+# E(overshoot) of a Gaussian random walk over a high threshold, in its standard deviations (D. Siegmund, Sequential
+# Analysis, 1985, section X.2).
+OVERSHOOT = 0.583
+# The likelihood ratio of a shift by nothing is one: below this drift the ratios would only count the rows.
+LEAST_DRIFT = 0.05
+# Partial autocorrelations, at most: estimates from few values may reach one, where the values say nothing of a change.
+LEAST_CORRELATION, MOST_CORRELATION = -0.6, 0.9
+MOST_SECOND_CORRELATION = 0.6
+# Standard errors from which the second partial autocorrelation counts: Box and Jenkins' bound of 95 %. Independent
+# values would pay for it with some 0.3 rows of delay otherwise.
+SIGNIFICANT = 2.0
+# Values after the burn-in over which the threshold comes down: where mean, spread and correlation are estimated from
+# fewer, false signals were ten times as frequent as later (benchmarks/changes.py).
+SETTLING = 200.0
+# Limit of values that predict, over that of values that count: a lower one would leave correlation in the innovations.
+PREDICTORS = 1.4
+# Values of a Gaussian shape that the shape is estimated with: the first ones do not make it.
+PRIOR_SHAPE = 20.0
 
 
 @inner
 def clipped(deviation, std, limit):
     """A deviation of at most `limit` standard deviations."""
     return min(max(deviation, -limit * std), limit * std)
+
+
+@inner
+def fresh(n, mean, scatter, lowest, second_lowest, highest):
+    """A state with nothing but these: of the burn-in, or at its end."""
+    return ChangeState(
+        n, mean, scatter, 0.0, 0.0, 0.0,
+        0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+        0.0, 0.0, 0.0, 0.0, lowest, second_lowest, highest,
+    )  # fmt: skip
 
 
 @inner
@@ -75,7 +110,7 @@ def end_burn_in(state, limit):
         n += 1.0
         mean += deviation / n
         scatter += deviation * (deviation - deviation / n)
-    return ChangeState(state.n, mean, scatter, 0.0, 0.0, 0.0, 0.0)
+    return fresh(state.n, mean, scatter, 0.0, 0.0, 0.0)
 
 
 @inner
@@ -98,65 +133,137 @@ def burn_in(value, state, settings):
         mean += deviation / (n - HELD_BACK)
         scatter += deviation * (value - mean)
     next_low, high = next_low if n >= 2.0 else 0.0, high if n >= 3.0 else 0.0
-    state = ChangeState(n, mean, scatter, 0.0, low, next_low, high)
+    state = fresh(n, mean, scatter, low, next_low, high)
     return end_burn_in(state, settings.limit) if n >= settings.min_rows else state
 
 
 @inner
-def scaled_threshold(excess, n, settings):
-    """The threshold at which values like these signal as seldom as independent Gaussian ones do.
+def autoregression(state, tested):
+    """Durbin and Levinson's recursion on the autocovariances, corrected for their bias of order 1 / n (Kendall)."""
+    variance = state.scatter / state.n
+    rho_1 = state.lag_1 / (tested * variance)
+    rho_1 = min(max(rho_1 + (1.0 + 3.0 * rho_1) / tested, LEAST_CORRELATION), MOST_CORRELATION)
+    rho_2 = state.lag_2 / (tested * variance)
+    rho_2 += (1.0 + rho_1 + 2.0 * rho_2) / tested
+    second = (rho_2 - rho_1 * rho_1) / (1.0 - rho_1 * rho_1)
+    second = min(max(second, -MOST_SECOND_CORRELATION), MOST_SECOND_CORRELATION)
+    if abs(second) * np.sqrt(tested) < SIGNIFICANT:
+        second = 0.0
+    return Autoregression(rho_1, second, (1.0 + rho_1) / (1.0 - rho_1) * (1.0 + second) / (1.0 - second))
 
-    The time to a false signal grows as exp(theta h) / (drift theta), with theta the positive root of the cumulant
-    generating function of -t - drift (D. Siegmund, Sequential Analysis, 1985, II). To the third cumulant, 2 drift /
-    theta is f = v + 2/3 drift skewness, with the long-run variance v = 1 + 2 sum of autocorrelations. Equal times need
-    the threshold f (h - log(f) / (2 drift)); without drift a sum of variance f needs sqrt(f) h.
+
+@inner
+def innovation(deviation, state, model, limit):
+    """What the two values before do not predict of a value, in standard deviations, clipped.
+
+    The value itself is clipped only here, those before by `PREDICTORS`: values that stay below all that was seen are
+    not predicted by each other, so that they are found soon even where usual ones are low for long and high for long.
     """
-    f = min((1.0 + 2.0 * max(0.0, excess / n)) * (1.0 + HORIZON / n), MOST_SCALE)
-    threshold = np.sqrt(f) * settings.threshold
-    if settings.drift > 0.0:
-        threshold = max(threshold, f * (settings.threshold - np.log(f) / (2.0 * settings.drift)))
-    return threshold
+    std = np.sqrt(state.scatter / state.n * (1.0 - model.first**2) * (1.0 - model.second**2))
+    predicted = model.first * (1.0 - model.second) * state.previous + model.second * state.before_previous
+    return clipped((deviation - predicted) / std, 1.0, limit)
+
+
+@inner
+def shape_term(ratio, score, size):
+    """What a value adds to the moment generating function of innovations beyond that of a Gaussian.
+
+    Its Hermite terms to the second are left out: their means are known, and would only add variance.
+    """
+    return (ratio - 1.0 + size * score - 0.5 * size**2 * (score**2 - 1.0)) / size**3
+
+
+@inner
+def signalling_ratio(size, tested, model, settings):
+    """The ratio that signals.
+
+    R - n is a martingale while nothing changes, so that E(R) at a signal is the mean number of values to it: the
+    threshold is that number, less the overshoot. It is the one of Page's test with the same drift and threshold on
+    independent Gaussian values (Siegmund, 1985, equation 2.57).
+    """
+    shift = 2.0 * max(settings.drift, LEAST_DRIFT)
+    exponent = shift * (settings.threshold + 2.0 * OVERSHOOT)
+    run_length = 2.0 * (np.exp(exponent) - 1.0 - exponent) / shift**2
+    early = (SETTLING / tested) ** 2 * np.sqrt(model.long_run)
+    return run_length * np.exp(-OVERSHOOT * size) * (1.0 + early * early)
 
 
 @inner
 def step(value, state, settings):
-    """Take one value; returns the next state and the accumulated drop if it signals a change, else zero.
+    """Take one value; returns the next state and the logarithm of the ratio if it signals a change, else zero.
 
     The value that signals is not among those from which the test starts again: it may be an outlier, beside which no
     later drop would stand out.
     """
     if state.n < settings.min_rows:
         return burn_in(value, state, settings), 0.0
-    tail = Tail(state.lowest, state.second_lowest, state.highest)
-    deviation, drop, t = value - state.mean, state.drop, 0.0
+    n, deviation = state.n + 1.0, value - state.mean
     std = np.sqrt(state.scatter / state.n)
     # Constant values so far: there is no unit in which a drop could be measured.
-    if std > 0.0:
-        deviation = clipped(deviation, std, settings.limit)
-        t = deviation / std
-        drop = max(0.0, drop - t - settings.drift)
-    if drop > scaled_threshold(tail.excess, state.n, settings):
-        return ChangeState(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), drop
-    excess, pending = tail.excess, tail.pending
-    if drop == 0.0:
-        excess, pending = excess + pending, 0.0
-    pending += t * tail.recent - settings.drift / 3.0 * t**3
-    n = state.n + 1.0
-    # With the clipped deviation: an outlier moves mean and spread by no more than `limit` standard deviations.
-    change = deviation / n
-    scatter = state.scatter + deviation * (deviation - change)
-    recent = LAG_WEIGHT * tail.recent + t
-    return ChangeState(n, state.mean + change, scatter, drop, recent, excess, pending), 0.0
+    if std == 0.0:
+        change = deviation / n
+        return fresh(n, state.mean + change, deviation * (deviation - change), 0.0, 0.0, 0.0), 0.0
+    tested = n - settings.min_rows
+    model = autoregression(state, tested)
+    score = innovation(deviation, state, model, settings.limit)
+    # Clipped: an outlier moves mean and spread by no more than `limit` standard deviations.
+    predictor = clipped(deviation, std, PREDICTORS * settings.limit)
+    deviation = clipped(deviation, std, settings.limit)
+    # A lasting drop of the values by 2 drift is one of the innovations by `size`.
+    size = 2.0 * max(settings.drift, LEAST_DRIFT) / np.sqrt(model.long_run)
+    gaussian = np.exp(-size * (score + 0.5 * size))
+    # Divided by its mean while nothing changes, which the martingale needs, whatever the distribution.
+    mean_ratio = max(0.2, 1.0 + state.shape / (tested + PRIOR_SHAPE) * size**3)
+    ratio = (1.0 + state.ratio) * gaussian / mean_ratio
+    # A lower bound first: the threshold has two exponentials, which would cost a third of the time.
+    bound = (settings.threshold + 2.0 * OVERSHOOT) ** 2 * max(0.0, 1.0 - OVERSHOOT * size)
+    if ratio > bound and ratio > signalling_ratio(size, tested, model, settings):
+        return fresh(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), np.log(ratio)
+    largest = max(1.0, state.largest) * gaussian / mean_ratio
+    waiting = ChangeState(
+        state.n, state.mean, state.scatter, state.lag_1, state.lag_2, state.shape,
+        state.waiting_n + 1.0,
+        state.waiting_sum + deviation,
+        state.waiting_squares + deviation * deviation,
+        state.waiting_lag_1 + deviation * state.previous,
+        state.waiting_lag_2 + deviation * state.before_previous,
+        state.waiting_shape + shape_term(gaussian, score, size),
+        ratio, largest, predictor, state.previous, 0.0, 0.0, 0.0,
+    )  # fmt: skip
+    # As many as all before are no excursion: the estimates from those before were wrong.
+    if largest <= 1.0 or waiting.waiting_n >= state.n:
+        return counted(waiting), 0.0
+    return waiting, 0.0
+
+
+@inner
+def counted(state):
+    """The values that wait count from now on."""
+    n = state.n + state.waiting_n
+    change = state.waiting_sum / n
+    return ChangeState(
+        n,
+        state.mean + change,
+        state.scatter + state.waiting_squares - state.waiting_sum * change,
+        state.lag_1 + state.waiting_lag_1,
+        state.lag_2 + state.waiting_lag_2,
+        state.shape + state.waiting_shape,
+        0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+        state.ratio, state.largest, state.previous, state.before_previous, 0.0, 0.0, 0.0,
+    )  # fmt: skip
 
 
 @inner
 def step_in_place(value, memory, settings):
-    """`step` on a state kept in an array, in the order of its fields; returns the drop that signals, or zero."""
-    state = ChangeState(memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6])
-    state, drop = step(value, state, settings)
+    """`step` on a state kept in an array, in the order of its fields; returns the logarithm that signals, or zero."""
+    state = ChangeState(
+        memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], memory[6], memory[7], memory[8], memory[9],
+        memory[10], memory[11], memory[12], memory[13], memory[14], memory[15], memory[16], memory[17], memory[18],
+    )  # fmt: skip
+    state, statistic = step(value, state, settings)
     for i, number in enumerate(state):
         memory[i] = number
-    return drop
+    return statistic
 
 
 @inner
@@ -166,7 +273,7 @@ def page_hinkley_step(value, memory, drift, threshold, min_rows, limit):
 
 
 @kernel
-def detect(values, memory, settings, drops):
-    """Take values in order; writes the drops at those that signal a change, else zero."""
+def detect(values, memory, settings, statistics):
+    """Take values in order; writes the logarithm of the ratio at those that signal a change, else zero."""
     for t in range(values.shape[0]):
-        drops[t] = step_in_place(values[t], memory, settings)
+        statistics[t] = step_in_place(values[t], memory, settings)
