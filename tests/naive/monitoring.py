@@ -28,7 +28,7 @@ def autoregression(deviations, predictors, variance):
 
 
 def threshold_ratio(drift, threshold, size, n, long_run):
-    """Mean number of independent Gaussian values until Page's test signals, less the overshoot, more in the beginning."""
+    """Mean number of independent Gaussian values to a signal of Page's test, less the overshoot, more at first."""
     exponent = 2 * drift * (threshold + 1.166)
     run_length = (np.exp(exponent) - 1 - exponent) / (2 * drift**2)
     return run_length * np.exp(-0.583 * size) * (1 + (200 / n) ** 4 * long_run)

@@ -31,9 +31,9 @@ class PageHinkley:
     D <- max(0, D - t - drift) and signals a change when D > threshold (E. S. Page, "Continuous inspection schemes",
     1954; D. V. Hinkley, 1971). exp(2 drift D) is the largest likelihood ratio of a drop by 2 drift at any of the values
     so far. This test adds these ratios up instead, R <- (1 + R) exp(-2 drift (t + drift)), which finds a drop sooner at
-    the same rate of false signals (A. N. Shiryaev, 1963; S. W. Roberts, 1966; M. Pollak and A. G. Tartakovsky, "Optimality
-    properties of the Shiryaev-Roberts procedure", 2009). It signals as seldom as Page's would on independent Gaussian
-    values, and starts again with the next value.
+    the same rate of false signals (A. N. Shiryaev, 1963; S. W. Roberts, 1966; M. Pollak and A. G. Tartakovsky,
+    "Optimality properties of the Shiryaev-Roberts procedure", 2009). It signals as seldom as Page's would on
+    independent Gaussian values, and starts again with the next value.
 
     Values that depend on those before, or with a tail to the left, drop by chance more often than these. The test takes
     the likelihood ratios of the innovations of an autoregression of second order, and divides them by their mean while
@@ -50,7 +50,7 @@ class PageHinkley:
         counts as 0.05.
     threshold : float, default=7.6
         Accumulated drop, in standard deviations, with which Page's test on independent Gaussian values signals as
-        seldom as this one shall: with the default once in 12,800 rows, with 7.6 + d / (2 drift) exp(d) times as seldom.
+        seldom as this one shall: once in 12,800 rows by default; each 1 / (2 drift) more makes signals e times rarer.
     min_rows : int, default=30
         Rows from which mean and spread are estimated before the test begins (burn-in), five at least.
     limit : float, default=2.5
