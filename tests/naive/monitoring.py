@@ -31,7 +31,7 @@ def threshold_ratio(drift, threshold, size, n, long_run):
     """Mean number of independent Gaussian values to a signal of Page's test, less the overshoot, more at first."""
     exponent = 2 * drift * (threshold + 1.166)
     run_length = (np.exp(exponent) - 1 - exponent) / (2 * drift**2)
-    return run_length * np.exp(-0.583 * size) * (1 + (200 / n) ** 4 * long_run)
+    return run_length * np.exp(-0.583 * size) * (1 + (200 / n) ** 4 * long_run**2)
 
 
 def page_hinkley(values, drift, threshold, min_rows, limit):
@@ -49,12 +49,13 @@ def page_hinkley(values, drift, threshold, min_rows, limit):
         before = np.array([0.0, 0.0, *predictors])[[-1, -2]]
         score = np.clip((value - mean - coefficients @ before) / np.sqrt(variance), -limit, limit)
         # A drop of all values by 2 drift, in standard deviations of the innovations.
-        size = 2 * drift * std * (1 - coefficients.sum()) / np.sqrt(variance)
+        separation = 2 * drift * std * (1 - coefficients.sum()) / np.sqrt(variance)
+        size = min(separation, 2 * drift)
         excess = sum(shapes[: n - 1]) / (n + 20) * size**3
         log_ratios.append(-size * score - size**2 / 2 - np.log(max(0.2, 1 + excess)))
         # Of a change at each value since the burn-in.
         ratios = np.exp(np.cumsum(log_ratios[::-1]))
-        if ratios.sum() > threshold_ratio(drift, threshold, size, n, (2 * drift / size) ** 2):
+        if ratios.sum() > threshold_ratio(drift, threshold, size, n, (2 * drift / separation) ** 2):
             fired.append(t)
             kept, deviations, predictors, shapes, log_ratios, waiting = [], [], [], [], [], []
             continue

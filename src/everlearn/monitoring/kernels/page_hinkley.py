@@ -184,7 +184,8 @@ def signalling_ratio(size, tested, model, settings):
     shift = 2.0 * max(settings.drift, LEAST_DRIFT)
     exponent = shift * (settings.threshold + 2.0 * OVERSHOOT)
     run_length = 2.0 * (np.exp(exponent) - 1.0 - exponent) / shift**2
-    early = (SETTLING / tested) ** 2 * np.sqrt(model.long_run)
+    # As many independent values say as much of the mean.
+    early = (SETTLING / tested) ** 2 * model.long_run
     return run_length * np.exp(-OVERSHOOT * size) * (1.0 + early * early)
 
 
@@ -209,8 +210,9 @@ def step(value, state, settings):
     # Clipped: an outlier moves mean and spread by no more than `limit` standard deviations.
     predictor = clipped(deviation, std, PREDICTORS * settings.limit)
     deviation = clipped(deviation, std, settings.limit)
-    # A lasting drop of the values by 2 drift is one of the innovations by `size`.
-    size = 2.0 * max(settings.drift, LEAST_DRIFT) / np.sqrt(model.long_run)
+    # A lasting drop of the values by 2 drift is one of the innovations by `size`. Values that alternate would be given
+    # a larger one, but its ratios have a mean that is harder to estimate.
+    size = 2.0 * max(settings.drift, LEAST_DRIFT) / np.sqrt(max(1.0, model.long_run))
     gaussian = np.exp(-size * (score + 0.5 * size))
     # Divided by its mean while nothing changes, which the martingale needs, whatever the distribution.
     mean_ratio = max(0.2, 1.0 + state.shape / (tested + PRIOR_SHAPE) * size**3)
