@@ -88,11 +88,11 @@ KNOWN: dict[str, Make] = {
     "log-densities of a Student t": heavy_tails,
     "correlated by 0.3": correlated(0.3),
     "correlated by 0.6": correlated(0.6),
+    "correlated by 0.8": correlated(0.8),
+    "correlated by -0.4": correlated(-0.4),
 }
 KEPT_ASIDE: dict[str, Make] = {
-    "correlated by 0.8": correlated(0.8),
     "correlated by 0.9": correlated(0.9),
-    "correlated by -0.4": correlated(-0.4),
     "moving average, 0.8": filtered([1.0, 0.8], [1.0]),
     "moving average of 6": filtered([1.0, 0.6, 0.6, 0.6, 0.6, 0.6], [1.0]),
     "autoregression 0.5, 0.2": filtered([1.0], [1.0, -0.5, -0.2]),
