@@ -69,7 +69,7 @@ def test_a_stationary_stream_signals_at_most_once_in_ten_thousand_rows(name):
     assert signals <= n_streams
 
 
-@pytest.mark.parametrize("correlation", [-0.4, 0.3, 0.6, 0.8])
+@pytest.mark.parametrize("correlation", [0.3, 0.6])
 def test_values_that_depend_on_those_before_signal_no_more_often(correlation):
     """Page's test with the same threshold signals 5 and 30 times in 10,000 rows of those correlated by 0.3 and 0.6."""
     n_streams, signals = 100, 0
