@@ -72,11 +72,11 @@ LEAST_DRIFT = 0.05
 # Partial autocorrelations, at most: estimates from few values may reach one, where the values say nothing of a change.
 LEAST_CORRELATION, MOST_CORRELATION = -0.6, 0.9
 MOST_SECOND_CORRELATION = 0.6
-# Standard errors from which the second partial autocorrelation counts: Box and Jenkins' bound of 95 %. Independent
-# values would pay for it with some 0.3 rows of delay otherwise.
+# Standard errors from which the second partial autocorrelation counts: Box and Jenkins' bound of 95 %. Most streams
+# have none, and the error of its estimate would be paid for with false signals.
 SIGNIFICANT = 2.0
-# Values after the burn-in over which the threshold comes down: where mean, spread and correlation are estimated from
-# fewer, false signals were ten times as frequent as later (benchmarks/changes.py).
+# Values after the burn-in over which the threshold comes down: while mean, spread and correlation were estimated from
+# fewer than 100, Gaussian values signalled ten times as often as later, and those correlated by 0.6 forty times.
 SETTLING = 200.0
 # Limit of values that predict, over that of values that count: a lower one would leave correlation in the innovations.
 PREDICTORS = 1.4
