@@ -102,7 +102,7 @@ def test_questions_to_a_file_import_little(model_file, command, slow):
 
 
 def test_learning_the_demonstration_imports_no_table_library(tmp_path):
-    """pandas alone takes 0.4 s of CPU, and half of it is pyarrow."""
+    """pandas, and pyarrow with it, take 0.4 s of CPU to import."""
     arguments = ["learn", "--demo", "--rows", "300", "--report", str(tmp_path / "r.html")]
     run = f"from everlearn.cli import main; main({arguments}, standalone_mode=False)"
     *_, loaded = interpreter(f"{run}; import json, sys; print(); print(json.dumps(list(sys.modules)))").splitlines()
