@@ -440,6 +440,10 @@ def test_doctor_says_what_needs_attention(monkeypatch):
     assert "make room" in doctor._room().advice
     assert "scipy 1.11 or newer" in doctor._versions().advice
     assert doctor._brokers().found == "Redis on port 6379"
+    monkeypatch.setitem(doctor._EXTRAS, "plot", ("no_such_module",))
+    extras = doctor._extras()
+    assert "not installed: plot" in extras.found
+    assert "everlearn[plot" in extras.advice
 
 
 def test_doctor_ends_with_status_1_where_learning_fails(monkeypatch):

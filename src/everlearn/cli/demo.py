@@ -103,7 +103,7 @@ class Observer:
                 f"within 25 rows, and {wrong} seen elsewhere. Of the {model.n_components_} components of the mixture "
                 f"{len(rows)} are regimes; the others hold rows on the way from one to the next, and faults."
             )
-        columns = ("regime", "rows", "active in rows", *_SHOWN, "in truth")
+        columns = ("regime", "share", "active in rows", *_SHOWN, "in truth")
         return Table(columns, rows, f"The machine has {len(rows)} regimes, by the model", note)
 
     def _faults(self, model: Any) -> Table:
@@ -115,7 +115,9 @@ class Observer:
         alarms = self._report.alarms()
         note = (
             f"False alarms: {alarms.unexplained} of {self._report.n_rows:,} rows. Rows that were novel for another "
-            f"reason: {alarms.new_regime} of a regime never seen before, {alarms.after_switch} just after a switch."
+            f"reason: {alarms.new_regime} of a regime never seen before, {alarms.after_switch} just after a switch. "
+            "The mixture learns every row: a fault that comes often is no longer novel to it (`everlearn watch` holds "
+            "strange rows back instead)."
         )
         columns = ("fault", "times", "found", "sensors named")
         return Table(columns, rows, "Faults, found before they were learned", note)
@@ -125,5 +127,5 @@ class Observer:
             (g.column, g.n_gaps, number(g.error), number(g.error_of_mean), f"{g.n_inside} of {g.n_gaps}")
             for g in self._report.gaps(model)
         ]
-        columns = ("column", "lost", "typical error", "of the column's mean", "inside the 90% interval")
+        columns = ("column", "lost", "typical error", "of filling in the mean", "inside the 90% interval")
         return Table(columns, rows, "Values lost in the latest 2,000 rows, filled by the model")

@@ -45,7 +45,7 @@ class DemoBatch(NamedTuple):
 def demo_stream(n_rows: int = 20_000, *, seed: int = 0, batch_rows: int = 500) -> Iterator[DemoBatch]:
     """Yield the demonstration stream in batches.
 
-    The machine stays in a regime for some hundred rows: idle, cruising or under heavy load; in the last third of the
+    The machine stays in a regime for a few hundred rows: idle, cruising or under heavy load; in the last third of the
     stream a worn bearing, never seen before, takes the place of cruising. Power follows speed and torque, current
     follows power, temperature lags behind power, vibration grows with speed. Single values get lost, and now and then
     the current sensor for a while. Faults last a few rows; in a slipping belt each value is usual on its own.

@@ -23,7 +23,7 @@ from everlearn.watch.session import WatchResult, WatchSession, watched_columns
 from everlearn.watch.watcher import Watcher
 
 MOST_IN_MEMORY = 100
-"""Watchers in memory between two steps; one of eight sensors holds some thousand rows."""
+"""Watchers in memory between two steps; one of eight sensors holds a few thousand rows."""
 
 
 class WatchGroups:

@@ -162,9 +162,10 @@ def _extras() -> Finding:
     lacks = {
         extra for extra, modules in _EXTRAS.items() if any(importlib.util.find_spec(name) is None for name in modules)
     }
-    has = [extra for extra in _EXTRAS if extra not in lacks]
-    advice = f"pip install 'everlearn[{','.join(extra for extra in _EXTRAS if extra in lacks)}]'" if lacks else ""
-    return Finding("extras", ", ".join(has) or "none", advice, optional=True)
+    has, missing = ([extra for extra in _EXTRAS if (extra in lacks) == wanted] for wanted in (False, True))
+    found = f"installed: {', '.join(has) or 'none'}" + (f"; not installed: {', '.join(missing)}" if lacks else "")
+    advice = f"pip install 'everlearn[{','.join(missing)}]'" if lacks else ""
+    return Finding("extras", found, advice, optional=True)
 
 
 def _brokers() -> Finding:

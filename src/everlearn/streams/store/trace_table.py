@@ -1,6 +1,6 @@
 """Traces of sensors in a state file: a pyramid of means and extremes of a fixed grain and of ever longer ones.
 
-A screen shows some hundred points, whatever the time that they span. Each level joins cells of the one below, so that
+A screen shows a few hundred points, whatever the time that they span. Each level joins cells of the one below, so that
 any stretch of time is read in that many rows: a week of one row a second costs as much as an hour. Cells that are not
 complete yet are in all levels, too; a commit writes them anew.
 """
