@@ -18,7 +18,8 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.evl"))
 def test_a_file_of_an_earlier_version_answers_as_it_did(name):
     model = everlearn.load(FOLDER / f"{name}.evl")
     recorded, found = json.loads((FOLDER / f"{name}.json").read_text()), answers(model)
-    assert recorded.keys() == found.keys()
+    # An answer that models have learned to give since is no promise of the file.
+    assert recorded.keys() <= found.keys()
     for key, value in recorded.items():
         if isinstance(value, list) and value and not isinstance(value[0], str):
             # Other machines round otherwise; a file that is misread differs in the first digits.

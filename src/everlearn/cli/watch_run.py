@@ -261,7 +261,7 @@ def _asked(asked: WatchOptions) -> str:
     for option, value in (("--healthy-until", asked.healthy_until), ("--time", asked.time), ("--state", asked.state)):
         words += [] if value is None else [option, value]
     defaults = {"--false-alarms": (asked.false_alarms, "1/day"), "--accept-after": (asked.accept_after, "1h"),
-                "--name": (asked.name, "model"), "--seed": (asked.seed, 0)}  # fmt: skip
-    for option, (value, default) in defaults.items():
-        words += [] if value == default else [option, str(value)]
+                "--name": (asked.name, "model"), "--seed": (str(asked.seed), "0")}  # fmt: skip
+    for option, (given, default) in defaults.items():
+        words += [] if given == default else [option, given]
     return shlex.join([*words, *(["--grow"] if asked.grow else [])])

@@ -179,7 +179,8 @@ def _level(repository: ModelRepository, name: str, extent: Extent, begin: float,
 
 def _sensors(columns: Sequence[str], cells: Sequence[TraceCell]) -> list[dict[str, Any]]:
     values = rounded(stacked(cells, len(columns)).astype(np.float64))
-    plain = np.where(np.isnan(values), None, values.astype(object))
+    plain = values.astype(object)
+    plain[np.isnan(values)] = None
     found = []
     for j, name in enumerate(columns):
         found.append({"name": name, **{field: plain[:, k, j].tolist() for k, field in enumerate(FIELDS)}})
