@@ -19,7 +19,7 @@ from everlearn.typing import Array
 
 # The burn-in holds three extremes back, and estimates a spread from the others.
 MIN_BURN_IN = 5
-# Numbers of a state in files of version 0.1.0 and before.
+# Numbers of the state that files of an earlier form of the test hold.
 EARLIER_NUMBERS = 7
 
 
@@ -50,7 +50,7 @@ class PageHinkley:
         counts as 0.05.
     threshold : float, default=7.6
         Accumulated drop, in standard deviations, with which Page's test on independent Gaussian values signals as
-        seldom as this one shall: once in 12,800 rows by default; each 1 / (2 drift) more makes signals e times rarer.
+        seldom as this one should: once in 12,800 rows by default; each 1 / (2 drift) more makes signals e times rarer.
     min_rows : int, default=30
         Rows from which mean and spread are estimated before the test begins (burn-in), five at least.
     limit : float, default=2.5
