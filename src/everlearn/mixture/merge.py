@@ -51,10 +51,13 @@ def merge(parts: Sequence[Part], settings: Settings, room: int, *, search: bool 
     D = parts[0].state.reservoir.rows.shape[1]
     if search and (everything := _all_rows(parts, settings, MOST_RELEARNED * room)) is not None:
         state, progress = _relearned(*everything, _common_frame(parts), settings, room)
+        part = Part(state, progress, 1.0)
         if reduce:
-            state = without_pending(settled(Part(state, progress, 1.0), settings), settings)
-            state = state._replace(model=learn.finish(reconsider(state, settings), D))
-        return state
+            part = settled(part, settings)
+        if part.state.model is None:
+            return state
+        state = without_pending(part, settings)
+        return state._replace(model=learn.finish(reconsider(state, settings), D))
     if reduce:
         parts = [settled(part, settings) for part in parts]
     known = [taken_in(part, settings) for part in parts if part.state.model is not None]

@@ -21,8 +21,9 @@ class ChangeDetector(base.DriftDetector):
     ----------
     drift : float, default=0.5
         Change of the mean, in standard deviations, that is tolerated.
-    threshold : float, default=7.6
-        Accumulated change, in standard deviations, that signals.
+    threshold : float, default=8.3
+        Accumulated change, in standard deviations, that signals: 0.7 more than the default of `PageHinkley`, so that
+        two directions together signal as seldom as one does there.
     min_rows : int, default=30
         Values from which mean and spread are estimated before the test begins.
     limit : float, default=2.5
@@ -46,7 +47,7 @@ class ChangeDetector(base.DriftDetector):
     def __init__(
         self,
         drift: float = 0.5,
-        threshold: float = 7.6,
+        threshold: float = 8.3,
         min_rows: int = 30,
         limit: float = 2.5,
         mode: str = "both",
