@@ -4,7 +4,7 @@ Kernels change the arrays of a model in place. A copy of them costs as much as l
 learns one row cannot make one. As a database does, a model that learns a few rows at a time keeps a checkpoint, made
 again after 1,024 rows, and a redo log of the batches since. A call that fails goes back to the checkpoint and learns
 the logged batches once more, which gives the same model to the last bit: learning is deterministic, and asking does not
-change what was learned. A call costs some three microseconds more (`benchmarks/undo.py`), a model at most as much
+change what was learned. A call costs some four microseconds more (`benchmarks/undo.py`), a model at most as much
 memory again as it has, and its last 1,024 rows.
 """
 
