@@ -8,17 +8,17 @@ from everlearn.agents import comparison
 from everlearn.agents.baselines import (
     DQN,
     Adam,
-    Layer,
     Replay,
     SarsaTiles,
     Tiles,
-    clipped,
     forward,
     init_network,
+    make_workspace,
     td_gradients,
 )
 from everlearn.agents.rollout import Spaces
 from everlearn.errors import InputError
+from naive.tiles import TileSarsa, active_cells
 
 
 class Walk(gymnasium.Env):
@@ -52,6 +52,51 @@ def test_sarsa_finds_the_way():
     assert returns[-10:].mean() == -4.0 > returns[0]
 
 
+class Still(gymnasium.Env):
+    """Observations that a test gives."""
+
+    observation_space = gymnasium.spaces.Box(np.array([-1.0, -np.inf]), np.array([2.0, np.inf]), dtype=np.float64)
+    action_space = gymnasium.spaces.Discrete(3)
+
+
+def test_sarsa_learns_like_its_twin_with_dictionaries():
+    rng = np.random.default_rng(0)
+    agent = SarsaTiles(n_tiles=3, n_tilings=4, alpha=0.4, gamma=0.95, trace=0.8, epsilon=0.3, random_state=1)
+    agent.train(Still(), 0)
+    twin = TileSarsa(0.4 / 4, 0.95 * 0.8)
+    walk = np.cumsum(rng.normal(scale=0.2, size=(400, 2)), axis=0)  # leaves the box at times
+    cells, action, greedy = None, None, 0
+    for t, x in enumerate(walk[:-1]):
+        if cells is None:
+            cells, action, twin.traces = active_cells(x, [-1, -3], [2, 3], 3, 4), agent._act(x), {}
+        assert agent._act(x) == action
+        reward, ended = rng.normal(), t % 60 == 59
+        agent._observe(reward, walk[t + 1], ended, False)
+        after = active_cells(walk[t + 1], [-1, -3], [2, 3], 3, 4)
+        ahead = 0.0
+        if not ended:
+            # Decided before this step was learned, as Sarsa does.
+            values = [twin.value(after, b) for b in range(3)]
+            chosen = agent.before[1]
+            greedy += values[chosen] == pytest.approx(max(values), abs=1e-12)
+            ahead = 0.95 * values[chosen]
+        twin.learn(cells, action, reward + ahead - twin.value(cells, action))
+        cells, action = (None, None) if ended else (after, agent._act(walk[t + 1]))
+    place = {(grid, i, j): grid * 16 + i + 4 * j for grid in range(4) for i in range(4) for j in range(4)}
+    expected = np.zeros((3, 64))
+    for (b, cell), weight in twin.weights.items():
+        expected[b, place[cell]] = weight
+    assert (expected != 0).sum() > 60
+    np.testing.assert_allclose(agent.weights, expected, atol=1e-12)
+    assert 0.7 < greedy / 393 < 0.95  # epsilon fades from 0.3, and a third of the random actions are greedy, too
+
+
+def test_traces_of_an_endless_memory_fit():
+    agent = SarsaTiles(n_tiles=2, n_tilings=2, gamma=1.0, trace=1.0, random_state=0)
+    agent.train(Walk(), 5, seed=0)
+    assert agent.n_traces <= agent.tiles.size
+
+
 def test_dqn_finds_the_way():
     agent = DQN(hidden=(16,), rate=5e-3, first=100, every=1, steps=1, period=50, exploring=800, random_state=0)
     returns = agent.train(Walk(), 90, seed=0)
@@ -65,10 +110,18 @@ def test_dqn_finds_the_way():
 def td():
     """A network in double precision, and transitions with errors on both sides of the Huber loss's corner."""
     rng = np.random.default_rng(1)
-    network = [Layer(W.astype(np.float64), b.astype(np.float64)) for W, b in init_network((3, 7, 5, 2), rng)]
+    network = init_network((3, 7, 5, 2), rng, np.float64)
     batch = Replay(rng.normal(size=(12, 3)), rng.integers(2, size=12), np.empty(0), np.empty(0), np.empty(0))
-    goal = forward(network, batch.states)[-1][np.arange(12), batch.actions] + np.linspace(-3, 3, 12)
-    return network, batch, goal
+    goal = forward(network.layers, batch.states)[-1][np.arange(12), batch.actions] + np.linspace(-3, 3, 12)
+    return network.layers, batch, goal
+
+
+def gradients_of(td):
+    """What `td_gradients` fills."""
+    work = make_workspace(td[0], 12)
+    work.gradients.values[:] = np.nan  # nothing may be left of what was there before
+    td_gradients(*td, work)
+    return work.gradients
 
 
 def huber(network, batch, goal):
@@ -86,7 +139,7 @@ def huber(network, batch, goal):
 
 def test_gradients_are_those_of_the_huber_loss(td):
     network, batch, goal = td
-    found = td_gradients(network, batch, goal)
+    found = gradients_of(td).layers
     for layer, gradients in zip(network, found, strict=True):
         for part, gradient in zip(layer, gradients, strict=True):
             for place in list(np.ndindex(part.shape))[::3]:
@@ -99,25 +152,35 @@ def test_gradients_are_those_of_the_huber_loss(td):
                 assert gradient[place] == pytest.approx((above - below) / (2 * h), abs=1e-8)
 
 
-def test_long_gradients_are_cut_to_their_direction(td):
-    gradients = td_gradients(*td)
-    length = np.sqrt(sum((g**2).sum() for layer in gradients for g in layer))
-    cut = clipped(gradients, length / 4)
-    np.testing.assert_allclose(cut[1].W, gradients[1].W / 4)
-    assert clipped(gradients, 2 * length) is gradients
-
-
 def test_adam_follows_its_printed_algorithm():
     rng = np.random.default_rng(0)
-    layer = Layer(rng.normal(size=(2, 3)), rng.normal(size=3))
-    theta, m, v = layer.W.copy(), 0.0, 0.0
-    adam = Adam([layer], 0.01)
+    values = rng.normal(size=6)
+    theta, m, v = values.copy(), 0.0, 0.0
+    adam = Adam(values, 0.01)
     for t in range(1, 6):
-        g = rng.normal(size=(2, 3))
-        adam.step([Layer(g, np.zeros(3))])
+        g = rng.normal(size=6)
+        # Gradients that are longer than one are cut to their direction.
+        adam.step(g.copy(), most=1.0)
+        g = g / max(1.0, np.linalg.norm(g))
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         theta = theta - 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-    np.testing.assert_allclose(layer.W, theta, rtol=1e-6)
+    np.testing.assert_allclose(values, theta, rtol=1e-6)
+
+
+def test_short_gradients_are_not_cut():
+    first, second = (Adam(np.ones(3), 0.01) for _ in range(2))
+    first.step(np.full(3, 0.1), most=1.0)
+    second.step(np.full(3, 0.1))
+    np.testing.assert_array_equal(first.m, second.m)
+
+
+def test_moments_of_inactive_units_become_zero():
+    adam = Adam(np.ones(4, np.float32), 0.01)
+    adam.step(np.full(4, 1e-3, np.float32))
+    for _ in range(1000):
+        adam.step(np.zeros(4, np.float32))
+    assert (adam.m == 0).all()
+    assert (adam.v > 0).all()
 
 
 def test_a_time_limit_is_no_end_for_dqn_and_exploration_falls_linearly():
@@ -135,7 +198,7 @@ def test_a_time_limit_is_no_end_for_dqn_and_exploration_falls_linearly():
     np.testing.assert_array_equal(ended, places == 4)
     actions = []
     agent.seen = 50  # half of the way: 0.55 of the actions are random, of which half are greedy, too
-    greedy = int(forward(agent.network, np.zeros((1, 1), np.float32))[-1].argmax())
+    greedy = int(forward(agent.network.layers, np.zeros((1, 1), np.float32))[-1].argmax())
     actions = [agent._act(np.zeros(1)) for _ in range(4000)]
     assert np.mean(np.array(actions) == greedy) == pytest.approx(1 - 0.55 / 2, abs=0.03)
 
@@ -154,10 +217,14 @@ def test_learners_by_name():
 def test_the_target_moves_its_share_of_the_way():
     agent = DQN(hidden=(4,), first=10**9, period=3, tau=0.25, exploring=100, random_state=0)
     agent.train(Walk(), 1, seed=0)
-    agent.network[0].W[:] += 1.0
-    before = agent.target[0].W.copy()
+    agent.network.layers[0].W[:] += 1.0
+    before = agent.target.layers[0].W.copy()
     agent.seen = 2
     agent._observe(0.0, np.zeros(1), False, False)
-    np.testing.assert_allclose(agent.target[0].W, before + 0.25 * (agent.network[0].W - before), rtol=1e-5)
+    np.testing.assert_allclose(
+        agent.target.layers[0].W, before + 0.25 * (agent.network.layers[0].W - before), rtol=1e-5
+    )
     agent._observe(0.0, np.zeros(1), False, False)  # the fourth step is not the end of a period
-    np.testing.assert_allclose(agent.target[0].W, before + 0.25 * (agent.network[0].W - before), rtol=1e-5)
+    np.testing.assert_allclose(
+        agent.target.layers[0].W, before + 0.25 * (agent.network.layers[0].W - before), rtol=1e-5
+    )

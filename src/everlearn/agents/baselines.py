@@ -6,6 +6,7 @@ settings on the three tasks of `everlearn.agents.tasks`. They are for comparison
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,10 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.agents import rollout
+from everlearn.agents.kernels import networks as network_kernels
+from everlearn.agents.kernels import tiles as kernels
+from everlearn.agents.kernels.tiles import Error, Grids, Trail
 from everlearn.agents.rollout import Spaces
 from everlearn.typing import Array
 
 UNBOUNDED = 3.0  # observations without bounds are taken to lie within this
+MAX_LENGTH = 10.0  # of the gradient of the network: a longer one is cut
 
 
 class Tiles:
@@ -35,32 +40,20 @@ class Tiles:
 
     def __init__(self, spaces: Spaces, n_tiles: int, n_tilings: int) -> None:
         bounded = (spaces.high - spaces.low) < 1e6
-        self.low = np.where(bounded, spaces.low, -UNBOUNDED)
-        self.width = (np.where(bounded, spaces.high, UNBOUNDED) - self.low) / n_tiles
-        d = len(self.low)
+        low = np.where(bounded, spaces.low, -UNBOUNDED)
+        width = (np.where(bounded, spaces.high, UNBOUNDED) - low) / n_tiles
         # Shifts by odd multiples: with equal ones the grids would be offset along the diagonal only.
-        steps = 2 * np.arange(d) + 1
-        self.shift = (np.arange(n_tilings)[:, None] * steps / n_tilings) % 1.0
-        self.side = n_tiles + 1
-        self.place = self.side ** np.arange(d)
-        self.first = np.arange(n_tilings) * self.side**d
-        self.size = n_tilings * self.side**d
+        steps = 2 * np.arange(len(low)) + 1
+        shift = (np.arange(n_tilings)[:, None] * steps / n_tilings) % 1.0
+        # One tile more than n_tiles along each axis: a shifted grid reaches beyond the box.
+        self.grids = Grids(low, width, shift, n_tiles + 1)
+        self.size = n_tilings * (n_tiles + 1) ** len(low)
 
     def active(self, observation: Any) -> NDArray[np.int64]:
         """Return the numbers of the active tiles."""
-        place = (np.asarray(observation, dtype=np.float64) - self.low) / self.width
-        # One tile more than n_tiles along each axis: a shifted grid reaches beyond the box.
-        index = np.clip(np.floor(place + self.shift), 0, self.side - 1).astype(np.int64)
-        active: NDArray[np.int64] = self.first + index @ self.place
+        active = np.empty(len(self.grids.shift), np.int64)
+        kernels.fill_active(np.asarray(observation, dtype=np.float64), self.grids, active)
         return active
-
-
-class Trail(NamedTuple):
-    """Tiles that were active lately, each once, with the action and the trace that is left."""
-
-    actions: NDArray[np.int64]
-    tiles: NDArray[np.int64]
-    traces: Array
 
 
 class SarsaTiles:
@@ -104,45 +97,42 @@ class SarsaTiles:
         spaces = rollout.spaces_of(env)
         self.tiles = Tiles(spaces, self.n_tiles, self.n_tilings)
         self.weights = np.zeros((spaces.n_actions, self.tiles.size))
-        self.before: tuple[NDArray[np.int64], int] | None = None
+        # A tile has one trace at most: no more than that are ever kept.
+        self.trail = Trail(*(np.empty(self.tiles.size, kind) for kind in (np.int64, np.int64, np.float64)))
+        self.values = np.empty(spaces.n_actions)
+        self.before: tuple[NDArray[np.int64], int, float] | None = None
         return rollout.play(env, episodes, self._act, self._observe, seed=seed, until=until)
 
     def _act(self, observation: Any) -> int:
         if self.before is None:
-            self.before = self._decide(observation)
-            self.trail = Trail(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+            self.before, self.n_traces = self._decide(observation), 0
         return self.before[1]
 
-    def _decide(self, observation: Any) -> tuple[NDArray[np.int64], int]:
-        active = self.tiles.active(observation)
-        values = self.weights[:, active].sum(axis=1)
+    def _decide(self, observation: Any) -> tuple[NDArray[np.int64], int, float]:
+        """Tiles that are active, the action to take, and its value."""
+        active = np.empty(self.n_tilings, np.int64)
+        x = np.asarray(observation, dtype=np.float64)
+        kernels.fill_values(x, self.tiles.grids, self.weights, active, self.values)
         if self.generator.random() < self.epsilon:
-            return active, int(self.generator.integers(len(values)))
-        return active, int(self.generator.choice(np.flatnonzero(values == values.max())))
+            action = int(self.generator.integers(len(self.values)))
+        else:
+            best = np.flatnonzero(self.values == self.values.max())
+            action = int(best[self.generator.integers(len(best))])
+        return active, action, float(self.values[action])
 
     def _observe(self, reward: float, observation: Any, terminated: bool, truncated: bool) -> None:
         assert self.before is not None
-        active, action = self.before
+        active, action, _ = self.before
         after = self._decide(observation)
-        ahead = 0.0 if terminated else self.gamma * self.weights[after[1], after[0]].sum()
-        self._learn(active, action, reward + ahead - self.weights[action, active].sum())
+        ahead = 0.0 if terminated else self.gamma * after[2]
+        # Not the value that was decided by: the step before has changed the weights of these tiles.
+        error = reward + ahead - self.weights[action, active].sum()
+        step = Error(active, action, self.alpha * error, self.gamma * self.trace)
+        self.n_traces = kernels.learn_step(step, self.trail, self.n_traces, self.weights)
         self.before = after
         if terminated or truncated:
             self.before = None
             self.epsilon *= self.fading
-
-    def _learn(self, active: NDArray[np.int64], action: int, error: float) -> None:
-        actions, tiles, traces = self.trail
-        traces = traces * self.gamma * self.trace
-        # Replacing traces: a tile that is active again gets a new trace, and those of other actions in it are dropped.
-        # Traces below a hundredth no longer count.
-        kept = (traces > 0.01) & ~np.isin(tiles, active)
-        actions, tiles, traces = (
-            np.concatenate([old[kept], new])
-            for old, new in ((actions, np.full(len(active), action)), (tiles, active), (traces, np.ones(len(active))))
-        )
-        self.weights[actions, tiles] += self.alpha * error * traces
-        self.trail = Trail(actions, tiles, traces)
 
 
 class Replay(NamedTuple):
@@ -162,52 +152,86 @@ class Layer(NamedTuple):
     b: Array
 
 
-def init_network(sizes: Sequence[int], generator: np.random.Generator) -> list[Layer]:
+class Network(NamedTuple):
+    """Layers, whose weights and biases are parts of one vector: what treats all of them alike does so at once."""
+
+    values: Array
+    layers: list[Layer]
+
+
+def empty_network(sizes: Sequence[int], dtype: Any) -> Network:
+    """A network of zeros, with so many units in its layers, the inputs first."""
+    shapes = [shape for n, m in pairwise(sizes) for shape in ((n, m), (m,))]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    values = np.zeros(ends[-1], dtype)
+    parts = [part.reshape(shape) for part, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)]
+    return Network(values, [Layer(W, b) for W, b in zip(parts[::2], parts[1::2], strict=True)])
+
+
+def init_network(sizes: Sequence[int], generator: np.random.Generator, dtype: Any = np.float32) -> Network:
     """Draw the weights of a network: uniform, within one over the root of the number of inputs."""
-    layers = []
-    for n, m in pairwise(sizes):
-        bound = 1.0 / np.sqrt(n)
-        W, b = generator.uniform(-bound, bound, (n, m)), generator.uniform(-bound, bound, m)
-        layers.append(Layer(W.astype(np.float32), b.astype(np.float32)))
-    return layers
+    network = empty_network(sizes, dtype)
+    for W, b in network.layers:
+        bound = 1.0 / np.sqrt(len(W))
+        W[:], b[:] = generator.uniform(-bound, bound, W.shape), generator.uniform(-bound, bound, b.shape)
+    return network
 
 
-def forward(layers: Sequence[Layer], X: Array) -> list[Array]:
-    """Return the inputs and the output of every layer, rectified but for the last."""
+class Workspace(NamedTuple):
+    """Arrays for a step of learning, made once: new ones of this size are pages that the system has to clear."""
+
+    outputs: list[Array]  # of every layer
+    deltas: list[Array]  # derivatives by the inputs of every layer but the first
+    gradients: Network
+
+
+def make_workspace(layers: Sequence[Layer], n_rows: int) -> Workspace:
+    """Arrays for a batch of so many rows."""
+    dtype = layers[0].W.dtype
+    sizes = [len(layers[0].W), *(len(b) for _, b in layers)]
+    outputs, deltas = ([np.empty((n_rows, m), dtype) for m in widths] for widths in (sizes[1:], sizes[1:-1]))
+    return Workspace(outputs, deltas, empty_network(sizes, dtype))
+
+
+def forward(layers: Sequence[Layer], X: Array, into: Sequence[Array] | None = None) -> list[Array]:
+    """Return the inputs and the output of every layer, rectified but for the last; these are written `into` arrays."""
     outputs = [X]
     for i, (W, b) in enumerate(layers):
-        out = outputs[-1] @ W + b
-        outputs.append(out if i == len(layers) - 1 else np.maximum(out, 0.0, out=out))
+        out = np.matmul(outputs[-1], W, out=None if into is None else into[i])
+        if i < len(layers) - 1:
+            network_kernels.add_and_rectify(out, b)
+        else:
+            out += b
+        outputs.append(out)
     return outputs
 
 
-def backward(layers: Sequence[Layer], outputs: Sequence[Array], gradient: Array) -> list[Layer]:
-    """Return the gradients of all layers from that of the last output."""
-    found: list[Layer] = []
+def backward(layers: Sequence[Layer], outputs: Sequence[Array], gradient: Array, work: Workspace) -> None:
+    """Fill the gradients of all layers from that of the last output."""
+    found = work.gradients.layers
+    np.sum(gradient, axis=0, out=found[-1].b)
     for i in reversed(range(len(layers))):
-        found.append(Layer(outputs[i].T @ gradient, gradient.sum(axis=0)))
+        np.matmul(outputs[i].T, gradient, out=found[i].W)
         if i > 0:
-            gradient = (gradient @ layers[i].W.T) * (outputs[i] > 0.0)
-    return found[::-1]
+            gradient = np.matmul(gradient, layers[i].W.T, out=work.deltas[i - 1])
+            network_kernels.mask_and_sum(gradient, outputs[i], found[i - 1].b)
 
 
 class Adam:
-    """Adam with its usual decays (Kingma and Ba, 2015), for the layers of a network, in place."""
+    """Adam with its usual decays (Kingma and Ba, 2015), in place."""
 
-    def __init__(self, layers: Sequence[Layer], rate: float) -> None:
-        self.parts = [part for layer in layers for part in layer]
-        self.m, self.v = ([np.zeros_like(part) for part in self.parts] for _ in range(2))
+    def __init__(self, values: Array, rate: float) -> None:
+        self.values, self.m, self.v = values, np.zeros_like(values), np.zeros_like(values)
         self.rate, self.t = rate, 0
 
-    def step(self, gradients: Sequence[Layer]) -> None:
-        """Move the weights against the gradients."""
+    def step(self, gradients: Array, most: float = np.inf) -> None:
+        """Move the values against the gradients, which are cut to the length `most` where they are longer."""
         self.t += 1
         # Both bias corrections in one factor: m and v start at zero and are too small at first.
-        rate = self.rate * np.sqrt(1.0 - 0.999**self.t) / (1.0 - 0.9**self.t)
-        for part, m, v, g in zip(self.parts, self.m, self.v, (g for layer in gradients for g in layer), strict=True):
-            m += 0.1 * (g - m)
-            v += 0.001 * (g * g - v)
-            part -= rate * m / (np.sqrt(v) + 1e-8)
+        rate = self.rate * math.sqrt(1.0 - 0.999**self.t) / (1.0 - 0.9**self.t)
+        length = math.sqrt(float(gradients @ gradients))
+        scale = 1.0 if length <= most else most / length
+        network_kernels.adam_step(self.values, gradients, self.m, self.v, rate, scale)
 
 
 class DQN:
@@ -267,9 +291,11 @@ class DQN:
         """Play and learn; see `MixtureQAgent.train`."""
         spaces = rollout.spaces_of(env)
         d, n = len(spaces.low), self.capacity
-        self.network = init_network((d, *self.hidden, spaces.n_actions), self.generator)
-        self.target = [Layer(W.copy(), b.copy()) for W, b in self.network]
-        self.adam = Adam(self.network, self.rate)
+        sizes = (d, *self.hidden, spaces.n_actions)
+        self.network, self.target = init_network(sizes, self.generator), empty_network(sizes, np.float32)
+        self.target.values[:] = self.network.values
+        self.adam = Adam(self.network.values, self.rate)
+        self.work = make_workspace(self.network.layers, self.batch)
         self.n_actions, self.seen = spaces.n_actions, 0
         single = np.float32
         self.replay = Replay(
@@ -283,7 +309,7 @@ class DQN:
         if self.generator.random() < max(1.0 - (1.0 - self.epsilon) * self.seen / self.exploring, self.epsilon):
             self.action = int(self.generator.integers(self.n_actions))
         else:
-            self.action = int(forward(self.network, self.before[None])[-1].argmax())
+            self.action = int(forward(self.network.layers, self.before[None])[-1].argmax())
         return self.action
 
     def _observe(self, reward: float, observation: Any, terminated: bool, truncated: bool) -> None:
@@ -297,32 +323,25 @@ class DQN:
             for _ in range(self.steps):
                 self._learn()
         if self.seen % self.period == 0:
-            for old, new in zip(self.target, self.network, strict=True):
-                for there, here in zip(old, new, strict=True):
-                    there += self.tau * (here - there)
+            network_kernels.move_towards(self.target.values, self.network.values, self.tau)
 
     def _learn(self) -> None:
         rows = self.generator.integers(min(self.seen, self.capacity), size=self.batch)
         batch = Replay(*(column[rows] for column in self.replay))
         # Double targets: one network chooses the action, the other values it, since a
         # maximum of noisy values is biased upwards.
-        best = forward(self.network, batch.after)[-1].argmax(axis=1)
-        value = forward(self.target, batch.after)[-1][np.arange(self.batch), best]
+        best = forward(self.network.layers, batch.after, self.work.outputs)[-1].argmax(axis=1)
+        value = forward(self.target.layers, batch.after, self.work.outputs)[-1][np.arange(self.batch), best]
         goal = batch.rewards + np.float32(self.gamma) * (1.0 - batch.ended) * value
-        self.adam.step(clipped(td_gradients(self.network, batch, goal)))
+        td_gradients(self.network.layers, batch, goal, self.work)
+        self.adam.step(self.work.gradients.values, MAX_LENGTH)
 
 
-def td_gradients(network: Sequence[Layer], batch: Replay, goal: Array) -> list[Layer]:
-    """Gradients of the mean Huber loss between the values of the actions taken and their goals."""
-    outputs = forward(network, batch.states)
+def td_gradients(layers: Sequence[Layer], batch: Replay, goal: Array, work: Workspace) -> None:
+    """Fill the gradients of the mean Huber loss between the values of the actions taken and their goals."""
+    outputs = forward(layers, batch.states, work.outputs)
     rows = np.arange(len(goal))
     gradient = np.zeros_like(outputs[-1])
     # The derivative of the Huber loss is the error, clipped to one.
     gradient[rows, batch.actions] = np.clip(outputs[-1][rows, batch.actions] - goal, -1.0, 1.0) / len(goal)
-    return backward(network, outputs, gradient)
-
-
-def clipped(gradients: list[Layer], most: float = 10.0) -> list[Layer]:
-    """Gradients no longer than `most` altogether."""
-    length = float(np.sqrt(sum(float(np.sum(g * g)) for layer in gradients for g in layer)))
-    return gradients if length <= most else [Layer(W * (most / length), b * (most / length)) for W, b in gradients]
+    backward(layers, outputs, gradient, work)
