@@ -138,6 +138,19 @@ def test_estimator_on_a_device(tmp_path):
 
 
 @needs_torch
+def test_the_matrices_travel_once_for_a_long_batch(monkeypatch):
+    # Cut into parts of 2^18 numbers, as other batches are, a device took thirty times as long: K D^2 numbers travelled
+    # there and back for every few hundred rows.
+    in_blocks(monkeypatch)
+    sent = []
+    matrices = torch_device.TorchDevice.matrices
+    monkeypatch.setattr(torch_device.TorchDevice, "matrices", lambda *args: sent.append(1) or matrices(*args))
+    X = np.random.default_rng(0).normal(size=(4000, 300))
+    FIGMN(beta=0.0, scale=1.0, device="cpu").partial_fit(X)
+    assert len(sent) == 1
+
+
+@needs_torch
 def test_a_device_that_fails_leaves_the_model_as_it_was(monkeypatch):
     in_blocks(monkeypatch)
     X = clusters(np.random.default_rng(5), 600, 64, 1)

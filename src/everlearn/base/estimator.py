@@ -190,9 +190,13 @@ class StreamEstimator(BaseEstimator):
         """Whether learning so many rows takes so long that a copy of the state costs next to nothing."""
         return n_rows >= UNDO_ROWS
 
+    def _rows_of_a_part(self, n_features: int) -> int:
+        """Rows of a long batch that are learned before an interrupt that waits is raised."""
+        return max(UNDO_ROWS, _PART_CELLS // n_features)
+
     def _learn_in_parts(self, rows: Array, y: Any, weights: Array | None) -> Any:
         """Learn a batch; a long one in parts, between which an interrupt that waits is raised."""
-        step = max(UNDO_ROWS, _PART_CELLS // rows.shape[1])
+        step = self._rows_of_a_part(rows.shape[1])
         if len(rows) <= step:
             return self._learn(rows, y, weights)
         results = []

@@ -66,7 +66,9 @@ def score(
     if n < FEW_ROWS or D < LARGE or is_diagonal(state):
         _score_one_by_one(state, X, missing, log_scale, scores)
         return scores
-    for observed, rows in patterns(X) if missing else [(np.arange(D), np.arange(n))]:
+    if not missing:
+        return _score_complete(state, X, log_scale, posteriors, backend)
+    for observed, rows in patterns(X):
         some = X[rows]
         # A marginal takes a factorisation for each component, which a pattern of a few rows does not earn back.
         part = marginal(state, observed) if len(rows) >= FEW_ROWS and len(observed) else None

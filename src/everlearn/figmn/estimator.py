@@ -55,6 +55,9 @@ MAX_COMPONENTS = 200
 MAX_NUMBERS = 2**24
 # Under forgetting the count of a component fades; below this it is pruned.
 FADED = 0.05
+# Rows of a part of a long batch, and its numbers on a device: an interrupt is heard after seconds at most.
+PART_ROWS = 2048
+DEVICE_PART_CELLS = 2**25
 # Spreads of one column in two models that differ by more than this are taken for different units.
 MAX_SCALE_RATIO = 1000.0
 # From this many rows on, a model that is warming up estimates the scale of its columns.
@@ -432,6 +435,12 @@ class FIGMN(MixtureAnswers):
             max_components=auto if self.max_components == "auto" else int(self.max_components),
             log_scale=np.log(frame.scale),
         )
+
+    def _rows_of_a_part(self, n_features: int) -> int:
+        # Each part copies K matrices of D^2 numbers, which costs as much as learning some tens of rows; on a device
+        # they travel there and back, and blocks begin short each time.
+        rows, cells = (PART_ROWS, 0) if self.device is None else (0, DEVICE_PART_CELLS)
+        return max(super()._rows_of_a_part(n_features), rows, cells // n_features)
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> Array:
         """Buffer rows while warming up, learn the others; returns the log-density of each before it was learned."""
