@@ -56,10 +56,12 @@ def diagonal_fisher(
     if y is None and log_likelihood is not class_log_likelihood:
         raise InputError("y is None; labels can only be drawn for the softmax of classes. Give the labels.")
     parameters = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-    inputs = as_tensor(X).to(next(iter(parameters.values())).dtype)
+    like = next(iter(parameters.values()))
+    # Where the network is: gradients of single samples cannot cross from one device to another.
+    inputs, given = as_tensor(X).to(like), None if y is None else as_tensor(y).to(like.device)
     if not len(inputs):
         raise InputError("X has no rows; the Fisher information is a mean over samples.")
-    generator = torch.Generator().manual_seed(random_state)
+    generator = torch.Generator(like.device).manual_seed(random_state)
     # Dropout and batch statistics would make the gradient of a sample depend on chance or on its batch.
     training = network.training
     network.eval()
@@ -68,7 +70,7 @@ def diagonal_fisher(
         total = {name: torch.zeros_like(p) for name, p in parameters.items()}
         for start in range(0, len(inputs), batch_size):
             x = inputs[start : start + batch_size]
-            labels = _drawn(network, x, generator) if y is None else as_tensor(y)[start : start + batch_size]
+            labels = _drawn(network, x, generator) if given is None else given[start : start + batch_size]
             for name, square in squares(parameters, x, labels).items():
                 total[name] += square
     finally:

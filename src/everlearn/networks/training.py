@@ -57,13 +57,14 @@ def train(
     if previous is not None:
         network.load_state_dict(dict(previous))
     optimizer = torch.optim.SGD(network.parameters(), learning_rate)
-    inputs, labels = as_tensor(X), as_tensor(y).long()
+    where = device_of(network)
+    inputs, labels = as_tensor(X).to(where), as_tensor(y).long().to(where)
     network.train()
     dropping = drop_transfer(network, previous, drop) if drop else nullcontext()
     # The caller's random numbers go on as if nothing had been drawn here.
-    with torch.random.fork_rng(devices=()), dropping:
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), dropping:
         torch.manual_seed(random_state)
-        for rows in (rows for _ in range(epochs) for rows in torch.randperm(len(inputs)).split(batch_size)):
+        for rows in (rows for _ in range(epochs) for rows in torch.randperm(len(inputs)).to(where).split(batch_size)):
             loss = torch.nn.functional.cross_entropy(network(inputs[rows]), labels[rows])
             if previous is not None and l2 > 0.0:
                 loss = loss + l2 * l2_penalty(network, previous)
@@ -75,5 +76,11 @@ def train(
 
 def score(network: torch.nn.Module, X: Any, y: Any) -> float:
     """Share of rows whose class has the highest output."""
+    where = device_of(network)
     with torch.no_grad():
-        return float((network(as_tensor(X)).argmax(dim=-1) == as_tensor(y)).double().mean())
+        return float((network(as_tensor(X).to(where)).argmax(dim=-1) == as_tensor(y).to(where)).double().mean())
+
+
+def device_of(network: torch.nn.Module) -> torch.device:
+    """Where the weights of a network are; rows are sent there."""
+    return next(network.parameters()).device

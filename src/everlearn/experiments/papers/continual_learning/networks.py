@@ -51,8 +51,12 @@ def train_networks(context: Context, tasks: list[Task], seed: int, **transfer: A
 
 
 def epochs_of(context: Context, n_tasks: int) -> int:
-    """Passes over each task; shuffled MNIST has twice the images in each of three."""
-    return context.pick(2, 6 if n_tasks == 2 else 3)
+    """Passes over each task; shuffled MNIST has twice the images in each of three.
+
+    Fifteen on disjoint MNIST were chosen on the last 10,000 training images, two seeds: mode-IMM with drop-transfer has
+    88.5 % there after 2 epochs, 91.1 % after 6 and 92.5 % after 15.
+    """
+    return context.pick(2, 15 if n_tasks == 2 else 3)
 
 
 def _about(context: Context, protocol: str) -> str:
@@ -71,7 +75,7 @@ def _about(context: Context, protocol: str) -> str:
 # -- disjoint --------------------------------------------------------------------------------------
 
 
-@PAPER.item("disjoint", "Disjoint MNIST", seconds=(10, 150))
+@PAPER.item("disjoint", "Disjoint MNIST", seconds=(10, 400))
 def disjoint_mnist(context: Context) -> Findings:
     """Two halves of the digits, one after the other."""
     context.mnist()
