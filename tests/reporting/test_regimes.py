@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from everlearn.gaussian.mixture import Mixture
 from everlearn.reporting.figures import timeline
-from everlearn.reporting.regimes import Stay, active, stays_in_regimes
+from everlearn.reporting.regimes import Stay, active, outside, stays_in_regimes, tail_probability, usual_of
 
 
 def labels(*runs):
@@ -52,3 +54,40 @@ def test_timeline():
     assert picture["layout"]["meta"]["alt"] == (
         "3 stays in 2 regimes over 500 rows: regime 1 for 60%, regime 2 for 40%."
     )
+
+
+def test_tail_probabilities_are_uniform_and_take_gaps():
+    rng = np.random.default_rng(0)
+    L = rng.normal(size=(3, 3))
+    one = Mixture(np.ones(1), np.ones((1, 3)), (L @ L.T)[None])
+    X = rng.normal(size=(4000, 3)) @ L.T + 1.0
+    X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    X[0] = np.nan
+    p = tail_probability(X, one)
+    assert p[0] == 1.0
+    assert stats.kstest(p[~np.isnan(X).all(axis=1)], "uniform").pvalue > 1e-3
+    # One column: the two-sided p-value of a normal.
+    z = (X[:, :1] - 1.0) / np.sqrt(one.covariances[0, 0, 0])
+    alone = np.column_stack([X[:, 0], np.full((len(X), 2), np.nan)])
+    seen = ~np.isnan(X[:, 0])
+    np.testing.assert_allclose(tail_probability(alone, one)[seen], 2 * stats.norm.sf(abs(z[seen, 0])), rtol=1e-10)
+
+
+def test_components_of_faults_are_not_usual_and_ways_only_after_a_switch():
+    """Two regimes at 0 and 20, a way between them at 10, and a fault at 5 that has a component of its own."""
+    rng = np.random.default_rng(1)
+    groups = np.tile(labels((0, 180), (2, 10), (1, 200), (2, 10)), 5)[:-10]
+    groups[[50, 250, 470, 650, 900, 1300, 1700]] = 3
+    X = np.array([0.0, 20.0, 10.0, 5.0])[groups][:, None] + 0.5 * rng.normal(size=(len(groups), 1))
+    X[100] = 10.0  # on no way: no switch is near
+    means, ones = np.array([[0.0], [20.0], [10.0], [5.0]]), np.full((4, 1, 1), 0.25)
+    usual = usual_of(Mixture(np.full(4, 0.25), means, ones), groups, groups, stays_in_regimes(groups))
+    assert usual.regimes.means.tolist() == [[0.0], [20.0]]
+    assert usual.regimes_and_ways.means.tolist() == [[0.0], [20.0], [10.0]]
+    np.testing.assert_array_equal(np.flatnonzero(outside(X, usual)), [50, 100, 250, 470, 650, 900, 1300, 1700])
+
+
+def test_a_stream_without_regimes_has_no_usual():
+    flicker = np.arange(300) % 7
+    mixture = Mixture(np.full(7, 1 / 7), np.zeros((7, 1)), np.ones((7, 1, 1)))
+    assert usual_of(mixture, flicker, flicker, stays_in_regimes(flicker)) is None

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
-from everlearn.reporting.demo_report import DemoReport, find_regimes
+from everlearn.reporting.demo_report import DemoReport, Regimes, find_faults, find_regimes
 from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table, number
 from everlearn.streams.prequential import PrequentialResult
@@ -74,21 +74,22 @@ class Observer:
     def show(self, model: Any, console: Console) -> None:
         """Print regimes, faults and gaps: three tables, which are kept for the report."""
         console.print("The model was told nothing but the rows. The stream is made up, so the truth can stand beside.")
-        self.findings = [self._regimes(model), self._faults(model), self._gaps(model)]
+        # The stream is made anew: nothing of it was kept.
+        n = min(self._report.n_rows, _MOST_ROWS)
+        batches = itertools.islice(
+            demo_stream(self._n_rows, seed=self._seed, batch_rows=_BATCH_ROWS), -(-n // _BATCH_ROWS)
+        )
+        whole = rows_of(join(list(batches)), 0, n)
+        regimes = find_regimes(model, whole)
+        self.stays = regimes.stays
+        self.findings = [self._regimes(regimes, model), self._faults(regimes, whole), self._gaps(model)]
         for table in self.findings:
             table._replace(note="").show(console)
             # Below the table and not as its caption, which would be as narrow as the table.
             if table.note:
                 console.print(table.note)
 
-    def _regimes(self, model: Any) -> Table:
-        # The stream is made anew: nothing of it was kept.
-        n = min(self._report.n_rows, _MOST_ROWS)
-        batches = itertools.islice(
-            demo_stream(self._n_rows, seed=self._seed, batch_rows=_BATCH_ROWS), -(-n // _BATCH_ROWS)
-        )
-        regimes = find_regimes(model, rows_of(join(list(batches)), 0, n))
-        self.stays = regimes.stays
+    def _regimes(self, regimes: Regimes, model: Any) -> Table:
         shown = [COLUMNS.index(name) for name in _SHOWN]
         rows = [
             (str(k), f"{r.share:.0%}", f"{r.first_row:,} to {r.last_row:,}", *(number(r.medians[j]) for j in shown),
@@ -106,21 +107,23 @@ class Observer:
         columns = ("regime", "share", "active in rows", *_SHOWN, "in truth")
         return Table(columns, rows, f"The machine has {len(rows)} regimes, by the model", note)
 
-    def _faults(self, model: Any) -> Table:
+    def _faults(self, regimes: Regimes, whole: DemoBatch) -> Table:
+        found, n_false = find_faults(whole, regimes.usual)
         rows = []
-        for fault in self._report.faults(model):
+        for fault, at_once in zip(found, self._report.faults(), strict=True):
             share = f" ({fault.n_found / fault.n_faults:.0%})" if fault.n_faults else ""
             blamed = f"{fault.blamed} ({fault.n_blamed} of {fault.n_found})" if fault.n_blamed else ""
-            rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed))
+            rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed, at_once.n_found))
         alarms = self._report.alarms()
         note = (
-            f"False alarms: {alarms.unexplained} of {self._report.n_rows:,} rows. Rows that were novel for another "
-            f"reason: {alarms.new_regime} of a regime never seen before, {alarms.after_switch} just after a switch. "
-            "The mixture learns every row: a fault that comes often is no longer novel to it (`everlearn watch` holds "
-            "strange rows back instead)."
+            f"Found: looking back, a row of it is outside of every regime and of the ways between them; {n_false} of "
+            f"{len(whole.X):,} rows are false alarms. At once: it surprised the model just before it was learned; "
+            f"{alarms.unexplained} rows are false alarms, {alarms.new_regime} are of a regime never seen before, "
+            f"{alarms.after_switch} come just after a switch. The mixture learns every row: a fault that comes often "
+            "is no longer novel to it (`everlearn watch` holds strange rows back instead)."
         )
-        columns = ("fault", "times", "found", "sensors named")
-        return Table(columns, rows, "Faults, found before they were learned", note)
+        columns = ("fault", "times", "found", "sensors named", "at once")
+        return Table(columns, rows, "Faults, and the sensors to blame", note)
 
     def _gaps(self, model: Any) -> Table:
         rows = [

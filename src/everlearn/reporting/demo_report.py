@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, DemoBatch
-from everlearn.reporting.regimes import Stay, active, stays_in_regimes
+from everlearn.gaussian.mixture import Mixture
+from everlearn.reporting.regimes import Stay, Usual, active, outside, stays_in_regimes, tail_probability, usual_of
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.typing import Array
 
@@ -41,10 +42,11 @@ class Regimes(NamedTuple):
     n_switches: int  # in truth
     n_seen: int  # of these, those within 25 rows of which the model's regime switches too
     n_other: int  # switches of the model's regimes elsewhere
+    usual: Usual | None
 
 
 class FaultResult(NamedTuple):
-    """Faults of one kind, how many of them had a row that was novel, and the sensors that are named most often."""
+    """Faults of one kind, how many of them had a row that was found, and the sensors that are named most often."""
 
     name: str
     n_faults: int
@@ -78,7 +80,6 @@ class DemoReport:
         self.n_rows = 0
         self._regime_rows = np.zeros(len(REGIMES), dtype=np.int64)
         self._faults = np.zeros((len(FAULTS), 2), dtype=np.int64)
-        self._strange: list[list[Array]] = [[] for _ in FAULTS]  # of each kind, the row that gave a fault away
         self._alarms = np.zeros(3, dtype=np.int64)
         self._latest = (-1, 0)  # regime and fault of the latest row
         self._since_switch = 0
@@ -90,7 +91,7 @@ class DemoReport:
         new, late = self._new_regimes(batch), self.n_rows + np.arange(len(batch.X)) >= _START_ROWS
         novel, switched = result.novel, np.zeros(len(batch.X), dtype=bool)
         for i, row in enumerate(zip(batch.regime.tolist(), batch.fault.tolist(), strict=True)):
-            switched[i] = self._follow(*row, batch.X[i], novel=novel[i], late=late[i])
+            switched[i] = self._follow(*row, novel=novel[i], late=late[i])
         without_fault = novel & late & (batch.fault == 0)
         self._alarms += [int((without_fault & why).sum()) for why in (new, switched & ~new, ~switched & ~new)]
         self.n_rows += len(batch.X)
@@ -99,7 +100,7 @@ class DemoReport:
         while sum(len(kept.X) for kept in self._kept[1:]) >= _KEPT_ROWS:
             self._kept.pop(0)
 
-    def _follow(self, regime: int, fault: int, x: Array, *, novel: bool, late: bool) -> bool:
+    def _follow(self, regime: int, fault: int, *, novel: bool, late: bool) -> bool:
         """Follow switches and faults through one row; returns whether it comes soon after a switch."""
         latest_regime, latest_fault = self._latest
         self._latest = regime, fault
@@ -109,8 +110,6 @@ class DemoReport:
             # A fault lasts some rows and counts once: found if any of its rows was novel.
             self._found &= not begins
             self._faults[fault] += [begins, novel and not self._found]
-            if novel and not self._found:
-                self._strange[fault].append(x)
             self._found |= novel
         return self._since_switch < _SWITCH_ROWS
 
@@ -123,16 +122,9 @@ class DemoReport:
             self._regime_rows[r] += len(rows)
         return new
 
-    def faults(self, model: Any = None) -> list[FaultResult]:
-        """Faults after the start of the stream, by kind, with the sensor that the model names for those found."""
-        results = []
-        for kind, name in enumerate(FAULTS[1:], start=1):
-            counted = FaultResult(name, *self._faults[kind].tolist())
-            if model is not None and self._strange[kind]:
-                ((columns, n),) = Counter(blamed_columns(model, np.array(self._strange[kind]))).most_common(1)
-                counted = counted._replace(blamed=" and ".join(COLUMNS[j] for j in columns), n_blamed=n)
-            results.append(counted)
-        return results
+    def faults(self) -> list[FaultResult]:
+        """Faults after the start of the stream, by kind, and how many of them were novel before they were learned."""
+        return [FaultResult(name, *self._faults[k].tolist()) for k, name in enumerate(FAULTS[1:], start=1)]
 
     def alarms(self) -> Alarms:
         """Novel rows without a fault, after the start of the stream."""
@@ -157,7 +149,8 @@ class DemoReport:
 
 def find_regimes(model: Any, whole: DemoBatch) -> Regimes:
     """Regimes by the modes of a mixture that has learned the stream, beside the true ones."""
-    stays = stays_in_regimes(model.predict(whole.X, by="mode"))
+    modes = model.predict(whole.X, by="mode")
+    stays = stays_in_regimes(modes)
     of_row = active(stays, len(whole.X))
     found = []
     for k in np.unique(of_row[of_row > 0]):
@@ -167,7 +160,50 @@ def find_regimes(model: Any, whole: DemoBatch) -> Regimes:
         medians = np.nanmedian(whole.X[rows], axis=0)
         found.append(RegimeResult(len(rows) / len(of_row), int(rows[0]), int(rows[-1]), medians, name, agree))
     found.sort(reverse=True, key=lambda regime: regime.share)
-    return Regimes(found, stays, *_switches(whole.regime, stays))
+    mixture = Mixture(model.weights_, model.means_, model.covariances_)
+    usual = usual_of(mixture, model.predict(whole.X), modes, stays)
+    return Regimes(found, stays, *_switches(whole.regime, stays), usual)
+
+
+def find_faults(whole: DemoBatch, usual: Usual | None) -> tuple[list[FaultResult], int]:
+    """Faults by the rows outside of what is usual, looking back over the stream, and the number of false alarms.
+
+    A fault is found if one of its rows is outside; the sensors named are those to blame in the first such row.
+    """
+    strange = np.zeros(len(whole.X), dtype=bool) if usual is None else outside(whole.X, usual)
+    strange[:_START_ROWS] = False
+    begins = np.flatnonzero(np.diff(whole.fault, prepend=0) * (whole.fault > 0))
+    of_fault = np.cumsum(np.isin(np.arange(len(whole.X)), begins)) - 1
+    # The first strange row of each fault that has one.
+    rows = np.flatnonzero(strange & (whole.fault > 0))
+    rows = rows[np.unique(of_fault[rows], return_index=True)[1]]
+    results = []
+    for kind, name in enumerate(FAULTS[1:], start=1):
+        own = rows[whole.fault[rows] == kind]
+        n_faults = int(((whole.fault[begins] == kind) & (begins >= _START_ROWS)).sum())
+        counted = FaultResult(name, n_faults, len(own))
+        if usual is not None and len(own):
+            ((columns, n),) = Counter(_blamed(whole.X[own], usual, usual.on_the_way[own])).most_common(1)
+            counted = counted._replace(blamed=" and ".join(COLUMNS[j] for j in columns), n_blamed=n)
+        results.append(counted)
+    return results, int((strange & (whole.fault == 0)).sum())
+
+
+class _Near(NamedTuple):
+    """A mixture that answers with tail probabilities."""
+
+    mixture: Mixture
+
+    def p_value(self, X: Array) -> Array:
+        return tail_probability(X, self.mixture)
+
+
+def _blamed(X: Array, usual: Usual, on_the_way: NDArray[np.bool_]) -> list[tuple[int, ...]]:
+    named: list[tuple[int, ...]] = []
+    for mixture, rows in ((usual.regimes, ~on_the_way), (usual.regimes_and_ways, on_the_way)):
+        if rows.any():
+            named += blamed_columns(_Near(mixture), X[rows])
+    return named
 
 
 def _switches(regime: NDArray[np.int64], stays: list[Stay]) -> tuple[int, int, int]:

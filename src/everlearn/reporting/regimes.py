@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincc
+
+from everlearn.gaussian.mixture import Mixture
+from everlearn.typing import Array
 
 Labels = NDArray[np.int64]
 
@@ -17,6 +21,11 @@ _WINDOW, _OWN = 51, 0.5
 _LEAST_SHARE = 0.01
 # A shorter stay is noise in another one.
 _LEAST_STAY = 25
+# Rows after a switch in which a stream may still be on its way; a component is a way between regimes if at least half
+# of its rows are among them.
+_WAY_ROWS, _WAY_SHARE = 25, 0.5
+# Family-wise error: the share of streams of usual Gaussian rows in which any row is found outside.
+_FAMILY_WISE = 0.05
 
 
 class Stay(NamedTuple):
@@ -90,3 +99,61 @@ def active(stays: list[Stay], n_rows: int) -> Labels:
     for stay in stays:
         out[stay.first : stay.end] = stay.regime
     return out
+
+
+class Usual(NamedTuple):
+    """What is usual in a stream: the components of its regimes, and of the ways between them."""
+
+    regimes: Mixture
+    regimes_and_ways: Mixture
+    on_the_way: NDArray[np.bool_]
+    """Whether each row comes soon after a switch, when ways are usual too."""
+
+
+def usual_of(mixture: Mixture, components: Labels, modes: Labels, stays: list[Stay]) -> Usual | None:
+    """What is usual, by the component and the mode of each row; None where no regime is known.
+
+    A mixture that learns every row gives components to faults that keep coming. These are left out: they are neither
+    of a regime nor mostly among the rows after its switches.
+    """
+    on_the_way = np.zeros(len(modes), dtype=bool)
+    for stay in stays[1:]:
+        on_the_way[stay.first : stay.first + _WAY_ROWS] = True
+    in_regime = np.isin(modes, [k for k in np.unique(modes) if _is_regime(modes == k)])
+    regimes, ways = [], []
+    for k in np.unique(components):
+        own = components == k
+        # All rows of a component have the mode that it leads to.
+        if in_regime[own].mean() >= _OWN:
+            regimes.append(k)
+        elif on_the_way[own].mean() >= _WAY_SHARE:
+            ways.append(k)
+    if not regimes:
+        return None
+    return Usual(*(Mixture(*(part[chosen] for part in mixture)) for chosen in (regimes, regimes + ways)), on_the_way)
+
+
+def outside(X: Array, usual: Usual) -> NDArray[np.bool_]:
+    """Rows that are outside of every regime and, soon after a switch, of the ways between them."""
+    p = np.where(usual.on_the_way, tail_probability(X, usual.regimes_and_ways), tail_probability(X, usual.regimes))
+    # Bonferroni's bound: with this level the number of rows does not matter.
+    return np.asarray(p < _FAMILY_WISE / len(X))
+
+
+def tail_probability(X: Array, mixture: Mixture) -> Array:
+    """Probability of a row at least as far from the component that is nearest by this measure; gaps are left out.
+
+    The squared Mahalanobis distance of a Gaussian row of d observed columns has a chi-squared law with d degrees of
+    freedom.
+    """
+    p = np.ones(len(X))
+    patterns, of_row = np.unique(~np.isnan(X), axis=0, return_inverse=True)
+    for i, seen in enumerate(patterns):
+        rows = np.flatnonzero(of_row.ravel() == i)
+        if not seen.any():
+            continue
+        away = X[np.ix_(rows, seen)] - mixture.means[:, None, seen]  # (K, rows, d)
+        factors = np.linalg.inv(np.linalg.cholesky(mixture.covariances[:, seen][:, :, seen]))
+        squared = ((away @ factors.swapaxes(1, 2)) ** 2).sum(axis=2)
+        p[rows] = gammaincc(seen.sum() / 2, squared.min(axis=0) / 2)
+    return p
