@@ -286,3 +286,21 @@ def test_a_device_is_refused_and_not_ignored():
     with pytest.raises(InputError, match=r"device='cuda' was given.*FIGMN\(device=...\)"):
         model.partial_fit(np.zeros((3, 2)))
     assert not hasattr(model, "n_features_in_")
+
+
+@pytest.mark.parametrize("settings", [{}, {"reservoir": 0}, {"forgetting": "adaptive"}])
+def test_events_do_not_depend_on_the_split_of_the_stream(settings):
+    """The kernel that learns rows watches them, too: their numbers go on through warm-up, searches and empty rows."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1100, 2))
+    X[[420, 777, 778, 1050]] += [[40.0, 40.0], [-40.0, 40.0], [60.0, -60.0], [-90.0, -90.0]]  # each a new place
+    X[[50, 500, 779]] = np.nan
+    whole, parts = (IncrementalGaussianMixture(**settings) for _ in range(2))
+    whole.partial_fit(X)
+    for part in np.split(X, [1, 30, 199, 420, 421, 422, 500, 501, 777, 778, 779, 1049]):
+        parts.partial_fit(part)
+    assert whole.events_ == parts.events_
+    assert whole.prequential_score_ == parts.prequential_score_
+    novelties = [event.row for event in whole.events_ if event.kind == "novelty"]
+    # With reservoir=0 the warm-up, in which there are no densities, lasts 500 rows.
+    assert {777, 778, 1050} | (set() if "reservoir" in settings else {420}) <= set(novelties)

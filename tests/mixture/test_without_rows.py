@@ -158,3 +158,17 @@ def _mixture(model):
     from everlearn.mixture.keep.reconsider import mixture_of
 
     return mixture_of(model)
+
+
+def test_single_rows_that_use_up_the_room_call_for_a_search_as_a_batch_does():
+    """A search is due when the room for new components is used up, not only at row counts that double."""
+    rng = np.random.default_rng(5)
+    centres = np.repeat(rng.normal(0, 300, (40, 2)), 6, axis=0)
+    X = np.concatenate([rng.normal(size=(700, 2)), rng.normal(size=centres.shape) + centres])
+    whole, single = (IncrementalGaussianMixture(reservoir=0).partial_fit(X[:700]) for _ in range(2))
+    whole.partial_fit(X[700:])
+    for row in X[700:]:
+        single.partial_fit(row[None])
+    assert whole._state_.searched > 700
+    assert single._state_.searched == whole._state_.searched
+    assert np.array_equal(whole.score_samples(X[:100]), single.score_samples(X[:100]))

@@ -31,6 +31,9 @@ else:
     class Handle(structref.StructRefProxy):  # type: ignore[no-redef, misc]
         """A reference to the content of a named tuple."""
 
+        # numba asks for the type at every call: the slot itself answers, where structref has a property in Python.
+        _numba_type_ = structref.StructRefProxy._type
+
     structref.define_boxing(_HandleType, Handle)
 
     # Not the constructor that structref makes: it is a function of hundreds of numbers, compiled for half a second.

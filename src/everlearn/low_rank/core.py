@@ -21,6 +21,8 @@ from everlearn.low_rank.keep.reconsider import flushed, sampled
 from everlearn.low_rank.learn import Progress
 from everlearn.low_rank.merge import Part
 from everlearn.low_rank.state import Settings, State, Watched
+from everlearn.monitoring import event_log
+from everlearn.monitoring.event_log import Watch
 from everlearn.typing import Array
 
 # Directions of a component unless told otherwise: pictures gain up to 16; beyond that, more components do more.
@@ -84,8 +86,8 @@ class LowRankCore:
         """Rows of the stream that are kept."""
         return self.settings.reservoir
 
-    def learn(self, state: State, X: Array, weights: Array) -> tuple[State, Watched]:
-        """Learn rows. The z of the info becomes a squared distance whose chi-square tail is the row's p-value.
+    def learn(self, state: State, X: Array, weights: Array, watch: Watch) -> tuple[State, Watched]:
+        """Learn and watch rows. The z of the info becomes a squared distance with the row's p-value as chi-square tail.
 
         Only rows with a p-value below `level` are worth that; the others have the distance 0.
         """
@@ -98,6 +100,7 @@ class LowRankCore:
             distance[i] = chdtri(np.count_nonzero(~np.isnan(X[i])), p[i])
         if state.frame is not None:
             subtract_observed(X, state.frame.log_scale, True, info.log_density)  # now in the units of the data
+        event_log.watch_rows(watch, X, info.log_density, distance)
         return state, Watched(info.log_density, distance)
 
     def searches_within(self, state: State, n_rows: int) -> bool:

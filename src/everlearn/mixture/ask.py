@@ -30,7 +30,7 @@ from everlearn.mixture.learn import (
     with_pending_sampled,
     working_model,
 )
-from everlearn.mixture.state import Array, Fading, Frame, Info, Model, Reservoir, Settings, State
+from everlearn.mixture.state import Array, Fading, Frame, Model, Reservoir, Settings, State
 
 # The broad Gaussian behind the components has four times the covariance of all rows.
 BACKGROUND_SPREAD = 4.0
@@ -95,7 +95,7 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
         return
     if look.task is None:
         look.task = task_of(look.model, look.frame, settings)
-    learn_rows(X, weights, look.task, Info(np.empty(len(X)), np.empty(len(X))))
+    learn_rows(X, weights, look.task, np.empty((2, len(X))))
     look.cache.clear()
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.gaussian import mixture as mixtures
-from everlearn.linalg.column_scan import subtract_observed
 from everlearn.mixture import adaptive, anonymous, ask, columns, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
@@ -23,6 +22,8 @@ from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.merge import Part
 from everlearn.mixture.state import Array, Info, Settings, State
+from everlearn.monitoring import event_log
+from everlearn.monitoring.event_log import Watch
 from everlearn.persistence.schema import expect_fields, require
 
 
@@ -69,11 +70,11 @@ class FullCore:
         """The one place that decides which state answers."""
         return Answering(state, self.settings, self.progress)
 
-    def learn(self, state: Any, X: Array, weights: Array) -> tuple[Any, Info]:
-        """Learn rows; returns the state after them and what each row told, in the units of the data."""
+    def learn(self, state: Any, X: Array, weights: Array, watch: Watch) -> tuple[Any, Info]:
+        """Learn and watch rows; returns the state after them and what each row told, in the units of the data."""
+        self.progress.watch = watch
         state, info = learn.learn(state, X, weights, self.settings, self.progress)
         ask.follow(self.asked, X, weights, self.settings, state)
-        _to_units(info, X, state)
         return state, info
 
     def searches_within(self, state: Any, n_rows: int) -> bool:
@@ -225,12 +226,12 @@ class AdaptiveCore(FullCore):
             self.best, self.asked.look = best, None
         return Answering(state.members[best], self.members[best], self.progresses[best])
 
-    def learn(self, state: Bank, X: Array, weights: Array) -> tuple[Any, Info]:
+    def learn(self, state: Bank, X: Array, weights: Array, watch: Watch) -> tuple[Any, Info]:
         """Let all members learn rows; what each row told is what the best member before it said."""
         state, info = adaptive.learn_rows(state, X, weights, self.members, self.progresses)
         own = self.answering(state)
         ask.follow(self.asked, X, weights, own.settings, own.state)
-        _to_units(info, X, own.state)
+        event_log.watch_rows(watch, X, info.log_density, info.distance)
         return state, info
 
     def searches_within(self, state: Bank, n_rows: int) -> bool:
@@ -258,12 +259,6 @@ class AdaptiveCore(FullCore):
         require(type(states) is list and len(states) == len(self.members), "it has another number of memories")
         for one, settings in zip(states, self.members, strict=True):
             loading.check(one, D, self.reservoir, settings)
-
-
-def _to_units(info: Info, X: Array, state: State) -> None:
-    """Log-densities of the frame become those of the data, in place; during the warm-up there are none."""
-    if state.frame is not None:
-        subtract_observed(X, state.frame.log_scale, True, info.log_density)
 
 
 def _best_donor(name: Any, own: list[Any], donors: Sequence[Donor]) -> tuple[Donor, columns.Gap]:

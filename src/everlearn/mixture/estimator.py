@@ -32,6 +32,7 @@ from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.state import Array, Info, Settings
 from everlearn.monitoring import event_log
+from everlearn.monitoring.event_log import UNWATCHED, Watch
 from everlearn.monitoring.page_hinkley import PageHinkley, check
 from everlearn.persistence.answers import Answers, FactorAnswers
 from everlearn.persistence.schema import require
@@ -155,7 +156,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
     """
 
     _allow_nan: ClassVar[bool] = True
-    _transient: ClassVar[tuple[str, ...]] = ("_core_", "_alarm_", "_detector_")
+    _transient: ClassVar[tuple[str, ...]] = ("_core_", "_alarm_", "_detector_", "_watch_")
     _merges_by_name: ClassVar[bool] = True
     _merge_free: ClassVar[dict[str, str]] = MixtureAnswers._merge_free | {
         **dict.fromkeys(
@@ -315,6 +316,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
         self._alarm_ = event_log.alarm_thresholds(self.novelty_level, D)
         self._detector_ = event_log.detector_settings(check(self.change_detector or PageHinkley(), "change_detector"))
         self._core_: Any = self._make_core(D)
+        self._watch_: Watch | None = None
 
     def _make_core(self, D: int) -> FullCore | LowRankCore:
         """What learns and answers: the one place that looks at the parameters for it."""
@@ -383,18 +385,20 @@ class IncrementalGaussianMixture(MixtureAnswers):
         # A single row is looked at by Python: NumPy's ways cost as much as learning it.
         first_is_gap = math.isnan(X[0, 0]) if len(X) == 1 else np.isnan(X[:, 0]).any()
         observed = np.flatnonzero(~np.isnan(X).all(axis=1)) if first_is_gap else None
+        watch = self._watch_
+        if watch is None or watch.log.totals is not self._monitor_.totals:
+            watch = self._watch_ = event_log.watching(self._monitor_, self._alarm_, self._detector_)
+        watch.counts[0] = self._rows_
         if observed is None or len(observed) == len(X):
-            self._state_, info = self._core_.learn(self._state_, X, weights)
+            self._state_, info = self._core_.learn(self._state_, X, weights, watch)
         else:
             info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
             if len(observed):
                 rows = np.ascontiguousarray(X[observed])
-                self._state_, some = self._core_.learn(self._state_, rows, weights[observed])
+                self._state_, some = self._core_.learn(self._state_, rows, weights[observed], UNWATCHED)
                 info.log_density[observed], info.distance[observed] = some.log_density, some.distance
-        self._monitor_ = event_log.watch(
-            self._monitor_, X, info.log_density, info.distance,
-            first_row=self._rows_, alarm=self._alarm_, detector=self._detector_,
-        )  # fmt: skip
+            event_log.watch_rows(watch, X, info.log_density, info.distance)
+        self._monitor_ = event_log.with_events(self._monitor_, X, self._rows_, int(watch.counts[1]))
         self._rows_ += len(X)
         return info.log_density
 

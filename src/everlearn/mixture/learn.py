@@ -28,6 +28,7 @@ from everlearn.mixture.state import (
     Settings,
     State,
 )
+from everlearn.monitoring.event_log import UNWATCHED, Watch
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
 PACE = ((0.5, 3e-4), (1.0, 8e-3))
@@ -41,6 +42,7 @@ class Prepared(NamedTuple):
 
     model: Model
     reservoir: Reservoir | None
+    watch: Watch
     until: int  # rows up to this one go to the model without a thought of searches
     task: Any
 
@@ -53,6 +55,7 @@ class Progress:
     search: Generator[None, None, Model] | None = None
     found: Model | None = None
     prepared: Prepared | None = None
+    watch: Watch = UNWATCHED  # log of the rows that are learned next
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A search under way is a generator, which Python cannot copy: in a copy or pickle of the model it begins again
@@ -110,7 +113,12 @@ def _is_full(model: Model) -> bool:
 def adopts_within(state: State, n_rows: int, settings: Settings, progress: Progress) -> bool:
     """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""
     ready = progress.prepared
-    if ready is not None and ready.model is state.model and state.n + n_rows <= ready.until:
+    if (
+        ready is not None
+        and ready.model is state.model
+        and state.n + n_rows <= ready.until
+        and not (settings.parts and _is_full(ready.model))
+    ):
         return False
     due = next_search(state, settings)
     return rows_seen(state) + n_rows >= due + lag_of(state._replace(n=due), settings)
@@ -129,7 +137,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
     not on how they are packed into batches.
     """
     n, at = len(X), 0
-    info = Info(np.empty(n), np.empty(n))
+    info = np.empty((2, n))
     ready = progress.prepared
     # The way of most rows of a long stream: no search is due.
     if (
@@ -137,9 +145,12 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         and state.n + n <= ready.until
         and ready.model is state.model
         and ready.reservoir is state.reservoir
+        and ready.watch is progress.watch
+        and not (settings.parts and _is_full(state.model))
     ):
         at = kernels.learn_rows(X, weights, ready.task, info)
-        state = state._replace(n=state.n + at)
+        # Not by _replace, which would take a twentieth of the time that a single row takes.
+        state = State(state.n + at, *state[1:])
     while at < n:
         due = next_search(state, settings)
         # From the row at which a search is due until its adoption, rows are kept beside the state that it works on.
@@ -147,7 +158,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         end = due + lag_of(state, settings) if waits else due
         stop = min(n, at + end - rows_seen(state))
         part = slice(at, stop)
-        some = Info(*(values[part] for values in info))
+        some = np.empty((2, stop - at))
         if waits:
             state = _learn_pending(state, X[part], weights[part], some, settings, progress)
             if rows_seen(state) == end:
@@ -157,12 +168,14 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         else:
             assert state.model is not None
             progress.working = state.model
-            task = task_of(state.model, state.frame, settings._replace(stops=settings.parts > 0), state.reservoir)
-            progress.prepared = Prepared(state.model, state.reservoir, due, task)
+            rule = settings._replace(stops=settings.parts > 0)
+            task = task_of(state.model, state.frame, rule, state.reservoir, progress.watch)
+            progress.prepared = Prepared(state.model, state.reservoir, progress.watch, due, task)
             stop = at + kernels.learn_rows(X[part], weights[part], task, some)
             state = state._replace(n=state.n + stop - at)
+        info[:, at:stop] = some[:, : stop - at]
         at = stop
-    return state, info
+    return state, Info(info[0], info[1])
 
 
 def working_model(state: State, settings: Settings, progress: Progress) -> Model | None:
@@ -187,21 +200,28 @@ def update(
     X: Array,
     weights: Array,
     settings: Settings,
-    info: Info | None = None,
     reservoir: Reservoir | None = None,
 ) -> None:
     """Learn rows by the components of a model, in place, and offer them to the reservoir, if there is one."""
-    info = Info(np.empty(len(X)), np.empty(len(X))) if info is None else info
-    kernels.learn_rows(X, weights, task_of(model, frame, settings, reservoir), info)
+    kernels.learn_rows(X, weights, task_of(model, frame, settings, reservoir), np.empty((2, len(X))))
 
 
-def task_of(model: Model, frame: Frame | None, settings: Settings, reservoir: Reservoir | None = None) -> Any:
+def task_of(
+    model: Model,
+    frame: Frame | None,
+    settings: Settings,
+    reservoir: Reservoir | None = None,
+    watch: Watch = UNWATCHED,
+) -> Any:
     """The work of the row kernel on a model, unpacked once for many calls."""
     assert frame is not None
     reservoir = empty_reservoir(0, len(frame.centre)) if reservoir is None else reservoir
     components = model.components
     along = components.along if components.along.shape[1] else None
-    return kernels.unpack(Task(components, model.shape, model.world.background, frame, reservoir, settings, along))
+    room = kernels.block_for(*components.means.shape, False)
+    return kernels.unpack(
+        Task(components, model.shape, model.world.background, frame, reservoir, settings, along, watch, room)
+    )
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -225,7 +245,9 @@ def _sampled(state: State, X: Array, weights: Array, settings: Settings) -> Stat
     return state._replace(n=state.n + len(X), reservoir=sample)
 
 
-def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings: Settings, progress: Progress) -> State:
+def _learn_pending(
+    state: State, X: Array, weights: Array, info: Array, settings: Settings, progress: Progress
+) -> State:
     """Keep rows until the search is adopted; the working copy learns them, if there is one."""
     pending = state.pending
     if state.model is not None:
@@ -235,11 +257,15 @@ def _learn_pending(state: State, X: Array, weights: Array, info: Info, settings:
         working = working_model(state, settings, progress)
         assert working is not None
         ready = progress.prepared
-        if ready is None or ready.model is not working:
-            ready = progress.prepared = Prepared(working, None, 0, task_of(working, state.frame, settings))
+        if ready is None or ready.model is not working or ready.watch is not progress.watch:
+            task = task_of(working, state.frame, settings, None, progress.watch)
+            ready = progress.prepared = Prepared(working, None, progress.watch, 0, task)
         kernels.learn_rows(X, weights, ready.task, info)
     else:
-        info.log_density[:], info.distance[:] = np.nan, np.nan
+        info[:] = np.nan
+        # Without a density there is nothing to watch; the rows are counted.
+        if progress.watch.counts[0] >= 0:
+            progress.watch.counts[0] += len(X)
     end = pending.size + len(X)
     pending.rows[pending.size : end] = X
     pending.weights[pending.size : end] = weights
@@ -294,7 +320,7 @@ def _adopt(state: State, settings: Settings, progress: Progress) -> State:
     rows, weights, n = state.pending
     # During the warm-up the search has seen the first rows itself; those that came since are left to learn.
     first = base.n - state.n
-    update(found, base.frame, rows[first:n], weights[first:n], settings, None, base.reservoir)
+    update(found, base.frame, rows[first:n], weights[first:n], settings, base.reservoir)
     progress.working, progress.search, progress.found = found, None, None
     # Where no rows are to be kept, those of the warm-up go now.
     kept = base.reservoir if len(state.reservoir.rows) else state.reservoir

@@ -10,6 +10,7 @@ from scipy.special import chdtrc, chdtri
 from everlearn.monitoring.kernels import event_log as kernels
 from everlearn.monitoring.kernels.event_log import MonitorState as MonitorState
 from everlearn.monitoring.kernels.event_log import Rules
+from everlearn.monitoring.kernels.event_log import Watch as Watch
 from everlearn.monitoring.kernels.page_hinkley import ChangeState, TestSettings
 from everlearn.monitoring.page_hinkley import PageHinkley, current_memory, settings
 from everlearn.typing import Array
@@ -37,6 +38,10 @@ def init(max_events: int = MAX_EVENTS) -> MonitorState:
     return MonitorState(np.zeros(2), memory, integers, integers.copy(), np.zeros(max_events), 0)
 
 
+# For kernels that could watch the rows which they learn, where nobody wants to know.
+UNWATCHED = Watch(Rules(np.zeros(1), settings(PageHinkley())), init(1), np.array([-1, 0]))
+
+
 def alarm_thresholds(level: float, n_features: int) -> Array:
     """Squared distance that a row with 0 to n_features observed columns exceeds with probability `level`."""
     # The squared Mahalanobis distance of a component's own rows is chi-square with as many degrees of freedom as
@@ -61,7 +66,26 @@ def watch(
     detector: TestSettings,
 ) -> MonitorState:
     """Take in what rows were to the model before it learned them; only the log itself is changed, in place."""
-    n = kernels.watch_rows(X, log_density, distance, first_row, Rules(alarm, detector), state)
+    n = kernels.watch_rows(X, log_density, distance, first_row, Rules(alarm, detector), state, state.n_events)
+    return with_events(state, X, first_row, n)
+
+
+def watching(state: MonitorState, alarm: Array, detector: TestSettings) -> Watch:
+    """The log for kernels that watch rows while they learn them; its `counts` go with the state, event by event."""
+    return Watch(Rules(alarm, detector), state, np.array([-1, state.n_events]))
+
+
+def watch_rows(watch: Watch, X: Array, log_density: Array, distance: Array) -> None:
+    """Take in rows that were learned by a kernel that does not watch them."""
+    rules, log, counts = watch
+    if counts[0] < 0:
+        return
+    n = kernels.watch_rows(X, log_density, distance, int(counts[0]), rules, log, int(counts[1]))
+    counts[0], counts[1] = counts[0] + len(X), n
+
+
+def with_events(state: MonitorState, X: Array, first_row: int, n: int) -> MonitorState:
+    """The log after a batch that began with row `first_row`, by the end of which there had been `n` events."""
     if n == state.n_events:  # nearly every row: a new tuple would take a tenth of the time that learning the row takes
         return state
     # The kernel records distances: the chi-square tail is needed for the few rows that are novelties only.

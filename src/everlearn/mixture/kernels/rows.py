@@ -16,6 +16,7 @@ from everlearn.mixture.kernels.distances import LANES, distances_of_eight
 from everlearn.mixture.kernels.missing import fill_row
 from everlearn.mixture.kernels.parts import Background, Components, Frame, Reservoir, Settings, Shape
 from everlearn.mixture.kernels.projection import SHARE, draw_gaps, learn_projection
+from everlearn.monitoring.kernels.event_log import Watch, watch_row
 
 # A cell that lies more spreads than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
@@ -24,6 +25,22 @@ SMALL = 1e-5
 # A component this many nats below the best takes no part.
 NEGLIGIBLE = 30.0
 LOG_TWO = np.log(2.0)
+
+
+class Block(NamedTuple):
+    """Eight rows that are learned together: between two refreshes factors are frozen, and distances do not change."""
+
+    X: np.ndarray  # (D, 8), in the coordinates of the frame
+    E: np.ndarray  # (D, 8), room for deviations
+    distances: np.ndarray  # (C, 8)
+    observed: np.ndarray  # (8,), columns without a gap
+    x: np.ndarray  # (D,), the row that is learned
+    e: np.ndarray  # (D,), room for its deviation
+    drawn: np.ndarray  # (D,), the row with draws in its gaps
+    normals: np.ndarray  # (D,)
+    joints: np.ndarray  # (C + 1,), its log joints, then its responsibilities
+    filled: np.ndarray  # (C, D), the row with what is expected in its gaps
+    rest: np.ndarray  # (C, D, D), and their covariance
 
 
 class Task(NamedTuple):
@@ -36,6 +53,8 @@ class Task(NamedTuple):
     reservoir: Reservoir
     rule: Settings
     along: np.ndarray | None  # that of the components, or None where rows are kept: projections are not compiled then
+    watch: Watch  # log of the rows that are learned
+    block: Block  # room for rows without gaps
 
 
 @kernel
@@ -171,22 +190,6 @@ def renew_distances(k, components, shape, block):
     distances_of_eight(components.means, components.factors, k, block)
 
 
-class Block(NamedTuple):
-    """Eight rows that are learned together: between two refreshes factors are frozen, and distances do not change."""
-
-    X: np.ndarray  # (D, 8), in the coordinates of the frame
-    E: np.ndarray  # (D, 8), room for deviations
-    distances: np.ndarray  # (C, 8)
-    observed: np.ndarray  # (8,), columns without a gap
-    x: np.ndarray  # (D,), the row that is learned
-    e: np.ndarray  # (D,), room for its deviation
-    drawn: np.ndarray  # (D,), the row with draws in its gaps
-    normals: np.ndarray  # (D,)
-    joints: np.ndarray  # (C + 1,), its log joints, then its responsibilities
-    filled: np.ndarray  # (C, D), the row with what is expected in its gaps
-    rest: np.ndarray  # (C, D, D), and their covariance
-
-
 @kernel
 def block_for(C, D, gaps):
     """Room for eight rows; that for what is expected in gaps is large in many columns, and made if there are any."""
@@ -212,7 +215,11 @@ def load_eight(X, first, frame, block):
 
 @kernel
 def learn_rows(X, weights, handle, out):
-    """Learn rows of the data in their order and offer them to the reservoir, all in place; `handle` is of a `Task`.
+    """Learn rows of the data in their order, offer them to the reservoir and watch them, all in place.
+
+    `handle` is of a `Task`, and `out` takes the log-density of each row before it was learned and its squared distance
+    to the nearest component, (2, n). One call does it all, and has few arguments: for a single row, a call costs more
+    than the arithmetic.
 
     The posterior probabilities of a row come from factors that are frozen until their component has grown by a share
     `rule.growth`: a row costs O(K D^2 / 2), and O(D^3) only 10 ln(n) times a component. A row beyond the
@@ -220,17 +227,20 @@ def learn_rows(X, weights, handle, out):
     share, so that an outlier does not spoil the nearest component. Returns the number of rows learned: with
     `rule.stops`, learning ends with the row that has taken the last room.
     """
-    c, shape, background, frame, reservoir, rule, along = handle.content
-    block = block_for(c.mass.shape[0], X.shape[1], has_gaps(X))
+    c, shape, background, frame, reservoir, rule, along, watch, block = handle.content
+    if has_gaps(X):
+        block = block_for(c.mass.shape[0], X.shape[1], True)
     for first in range(0, X.shape[0], LANES):
         load_eight(X, first, frame, block)
         for k in range(c.size[0]):
             distances_of_eight(c.means, c.factors, k, block)
         for t in range(first, min(first + LANES, X.shape[0])):
             lane, w = t - first, weights[t]
-            out.distance[t], out.log_density[t] = np.nan, np.nan
+            out[0, t], out[1, t] = np.nan, np.nan
             observed = block.observed[lane]
             if observed == 0 or w <= 0.0:
+                if watch.counts[0] >= 0:
+                    watch.counts[0] += 1
                 continue
             for i in range(X.shape[1]):
                 block.x[i] = block.X[i, lane]
@@ -243,10 +253,13 @@ def learn_rows(X, weights, handle, out):
             if gaps:
                 fill_gaps(lane, c, shape, block)
             threshold = rule.thresholds[observed]
-            out.distance[t] = join(lane, c, gaps, block)
-            beyond = out.distance[t] > threshold and not gaps
+            distance = join(lane, c, gaps, block)
+            beyond = distance > threshold and not gaps
             block.joints[c.size[0]] = background_joint(block.x, background, block.e) if beyond else -np.inf
-            out.log_density[t] = share(c.size[0] + 1, block.joints) - np.log(c.total[0])
+            log_density = share(c.size[0] + 1, block.joints) - np.log(c.total[0]) - log_scale_of(X[t], frame)
+            out[0, t], out[1, t] = log_density, distance
+            if watch.counts[0] >= 0:
+                watch_next(observed, log_density, distance, watch)
             # After the density, which is that of before the row.
             c.total[0] += w
             if beyond and c.size[0] < c.mass.shape[0]:
@@ -259,6 +272,23 @@ def learn_rows(X, weights, handle, out):
             else:
                 spread_row(w, gaps, c, shape, rule, along, block)
     return X.shape[0]
+
+
+@inlined
+def log_scale_of(x, frame):
+    """What a log-density in the coordinates of the frame is larger by than that in the units of the data."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += 0.0 if np.isnan(x[i]) else frame.log_scale[i]
+    return total
+
+
+@inner
+def watch_next(observed, log_density, distance, watch):
+    """Watch the row that is being learned, and count it."""
+    rules, log, counts = watch
+    counts[1] = watch_row(counts[0], observed, log_density, distance, rules, log, counts[1])
+    counts[0] += 1
 
 
 @inlined

@@ -31,6 +31,14 @@ class Rules(NamedTuple):
     detector: TestSettings  # of the test for changes
 
 
+class Watch(NamedTuple):
+    """A log and its rules, for kernels that watch rows while they learn them."""
+
+    rules: Rules
+    log: MonitorState
+    counts: NDArray[np.int64]  # (2,), number of the next row, below 0 where none is watched; and events so far
+
+
 @inner
 def record(row, kind, value, log, n_events):
     """Put an event into the ring; returns how many there have been."""
@@ -41,22 +49,28 @@ def record(row, kind, value, log, n_events):
     return n_events + 1
 
 
+@inner
+def watch_row(row, observed, density, distance, rules, log, n_events):
+    """Add up the log-density of a row, and record what is an event; returns the number of events so far."""
+    if observed == 0 or np.isnan(density):
+        return n_events
+    log.totals[0] += 1.0
+    log.totals[1] += density
+    # Before the change test, so that a novelty stands before the change that it completes at the same row.
+    if distance > rules.alarm[observed]:
+        n_events = record(row, NOVELTY, distance, log, n_events)
+    if step_in_place(density, log.memory, rules.detector) > 0.0:
+        n_events = record(row, CHANGE, density, log, n_events)
+    return n_events
+
+
 @kernel
-def watch_rows(X, log_density, distance, first_row, rules, log):
+def watch_rows(X, log_density, distance, first_row, rules, log, n_events):
     """Add up log-densities, and record novelties (with their squared distance) and changes (with the log-density).
 
-    Updates the arrays of `log` in place; returns the number of events so far.
+    Updates the arrays of `log` in place; takes and returns the number of events so far.
     """
-    n_events = log.n_events
     for t in range(X.shape[0]):
-        observed, density = count_observed(X[t]), log_density[t]
-        if observed == 0 or np.isnan(density):
-            continue
-        log.totals[0] += 1.0
-        log.totals[1] += density
-        # Before the change test, so that a novelty stands before the change that it completes at the same row.
-        if distance[t] > rules.alarm[observed]:
-            n_events = record(first_row + t, NOVELTY, distance[t], log, n_events)
-        if step_in_place(density, log.memory, rules.detector) > 0.0:
-            n_events = record(first_row + t, CHANGE, density, log, n_events)
+        observed = count_observed(X[t])
+        n_events = watch_row(first_row + t, observed, log_density[t], distance[t], rules, log, n_events)
     return n_events
