@@ -275,6 +275,20 @@ def test_merged_networks_keep_both_tasks():
     np.testing.assert_array_equal(flat(untrained.state_dict()), before)
 
 
+def test_rules_may_weigh_the_tasks_differently():
+    X, y = rows(200)
+    tasks = list(disjoint(X, y % 2, groups=2))
+    settings = {"epochs": 1, "fisher_rows": 50}
+    both = networks.run_imm(small(0), tasks, alphas=(0.001, 1.0), **settings)
+    mode = networks.run_imm(small(0), tasks, alphas={"mode": (0.001, 1.0)}, **settings)
+    equal = networks.run_imm(small(0), tasks, **settings)
+    np.testing.assert_array_equal(mode["mode"].R, both["mode"].R)
+    np.testing.assert_array_equal(mode["mean"].R, equal["mean"].R)
+    assert not np.array_equal(both["mean"].R, equal["mean"].R)
+    with pytest.raises(InputError, match="weights for median; the rules are"):
+        networks.run_imm(small(0), tasks, alphas={"median": (1.0, 1.0)}, **settings)
+
+
 def write_idx(path, array):
     with gzip.open(path, "wb") as file:
         file.write(struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes())

@@ -42,8 +42,8 @@ def run_imm(
         A classifier with untrained weights; it does not change.
     tasks : iterable of Task
         From a protocol of `everlearn.continual`.
-    alphas : sequence of float, optional
-        Weight of each task; by default equal.
+    alphas : sequence of float or dict, optional
+        Weight of each task, or such a sequence for each rule ("mean", "mode"); by default equal.
     fisher_rows : int, default=2000
         Rows of a task that its Fisher information is computed from.
     floor : float, default=1e-8
@@ -74,11 +74,11 @@ def run_imm(
         # network: the curvature that mode-IMM needs.
         fishers.append(diagonal_fisher(learning, task.X[:fisher_rows], random_state=seed))
         # Weights of the tasks so far; the rules scale them to sum to one.
-        shares = None if alphas is None else alphas[: i + 1]
+        shares = {rule: None if given is None else given[: i + 1] for rule, given in _by_rule(alphas).items()}
         merged = {
             "last": states[-1],
-            "mean": mean_imm(states, alphas=shares),
-            "mode": mode_imm(states, fishers, alphas=shares, floor=floor),
+            "mean": mean_imm(states, alphas=shares["mean"]),
+            "mode": mode_imm(states, fishers, alphas=shares["mode"], floor=floor),
         }
         for rule, state in merged.items():
             tested = with_state(network, state).eval()
@@ -86,6 +86,15 @@ def run_imm(
     names = tuple(task.name for task in listed)
     untrained = np.array([score(network, task.X_test, task.y_test) for task in listed])
     return {rule: Results(names, R[rule], untrained) for rule in RULES}
+
+
+def _by_rule(alphas: Any) -> dict[str, Any]:
+    """Weights of the tasks for each rule that merges."""
+    if not isinstance(alphas, dict):
+        return dict.fromkeys(RULES[1:], alphas)
+    if unknown := alphas.keys() - set(RULES[1:]):
+        raise InputError(f"alphas has weights for {', '.join(sorted(unknown))}; the rules are 'mean' and 'mode'.")
+    return {rule: alphas.get(rule) for rule in RULES[1:]}
 
 
 def multilayer_perceptron(sizes: tuple[int, ...] = (784, 800, 10), *, random_state: int = 0) -> torch.nn.Module:
