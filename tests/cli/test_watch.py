@@ -385,3 +385,19 @@ def test_mqtt_is_watched_and_told(tmp_path):
 def test_wrong_options_are_explained(run, tmp_path, arguments, status, message):
     write(tmp_path / "a.csv", machine(30))
     assert message in " ".join(run("watch", "a.csv", *arguments, status=status).split())
+
+
+def test_one_stamp_years_ahead_is_no_gap_and_not_the_end_of_the_chart(run, tmp_path):
+    X = machine(1000)
+    write(tmp_path / "day.csv", X)
+    lines = (tmp_path / "day.csv").read_text(encoding="utf-8").splitlines()
+    lines[801] = lines[801].replace("2026-", "2099-")
+    (tmp_path / "day.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    output = run("watch", "day.csv", "--healthy-until", "2026-11-05T00:10", "--state", "run.db")
+    assert "no rows" not in output
+    assert "0 episodes" in output
+    with Store(tmp_path / "run.db") as store:
+        times = [point.time for point in stored_traces(store, "model")]
+    assert max(times) < START.timestamp() + 1000
+    run("learn", "day.csv", "--state", "learn.db")
+    assert "time gap" not in run("show", "learn.db")

@@ -14,7 +14,7 @@ from everlearn.streams.sources.times import TimeFormat, restored_format
 from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.records import GRAIN_ROWS, NAN, BadRow, Event, Interval, append_intervals, now
 from everlearn.streams.store.store import Store
-from everlearn.streams.time_gaps import TimeGapDetector
+from everlearn.streams.time_gaps import StampCheck, TimeGapDetector
 from everlearn.typing import Array
 
 NOVELTIES_KEPT = 1000  # of one commit; the others are counted
@@ -89,7 +89,7 @@ class Session:
             self.model = found if model is None else self._same_kind(found, model)
         self._check_columns()
         self.monitor = PrequentialMonitor(self.model)
-        self._gaps = TimeGapDetector()
+        self._gaps, self._stamps = TimeGapDetector(), StampCheck()
         self.position = self.store.position(name)
         # Counts and detectors come from the same commit as the model, so that a run that was killed reports each event
         # once.
@@ -114,6 +114,7 @@ class Session:
         """
         started = self.model._is_started()
         result = self.monitor.score_then_learn(X, y)
+        times = self._stamps.checked(times)
         # After the rows were taken: a refused first batch leaves the model unfitted, without names.
         if not started and self.columns is not None and not hasattr(self.model, "feature_names_in_"):
             self.model.feature_names_in_ = np.array(self.columns, dtype=object)
@@ -227,12 +228,18 @@ class Session:
 
     def _memory(self) -> dict[str, Any]:
         how = None if self.time_format is None else list(self.time_format)
-        return {**self.monitor.memory(), "times": self._gaps.memory(), "time_format": how}
+        return {
+            **self.monitor.memory(),
+            "times": self._gaps.memory(),
+            "stamps": self._stamps.memory(),
+            "time_format": how,
+        }
 
     def _restore(self, memory: Any) -> None:
         try:
             self.monitor.restore(memory)
             self._gaps.restore(memory["times"])
+            self._stamps.restore(memory.get("stamps", [None] * 3))  # files of an earlier version have none
             self.time_format = self.time_format or restored_format(memory.get("time_format"))
         except (StateFileError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise StateFileError(

@@ -20,6 +20,7 @@ from everlearn.streams.store.memory import MemoryStore
 from everlearn.streams.store.records import NAN, BadRow, EpisodeRecord, Event, Interval, now
 from everlearn.streams.store.store import Store
 from everlearn.streams.store.trace_table import TraceCell
+from everlearn.streams.time_gaps import StampCheck
 from everlearn.typing import Array
 from everlearn.watch.episodes import Episode
 from everlearn.watch.traces import TracePoint, TraceRecorder
@@ -88,6 +89,7 @@ class WatchSession:
         self.position = self.store.position(name)
         self._told: dict[int, tuple[str, str, str]] = {}
         self._traces = TraceRecorder(len(watcher.columns))
+        self._stamps = StampCheck()
         self._band: tuple[Array, ...] = watcher.expected
         self._latest_mark = 0
         self._looked = -math.inf
@@ -111,6 +113,7 @@ class WatchSession:
     def learn(self, X: Array, y: Any = None, times: Array | None = None) -> WatchResult:
         """Take the next rows of the stream; what happened is committed later."""
         first = self.watcher.n_stream_rows
+        times = self._stamps.checked(times)
         n_healthy = 0
         if self.healthy_until is not None and times is not None:
             # Up to the first later row of the batch: what comes behind it is watched, even if its time is earlier.
@@ -243,6 +246,7 @@ class WatchSession:
             "watch": self.watcher.memory(),
             "columns": self.watcher.columns,
             "traces": self._traces.memory(),
+            "stamps": self._stamps.memory(),
             "rows_before": self.watcher.rows_before,
             "told": [[number, *state] for number, state in self._told.items()],
             "latest_mark": self._latest_mark,
@@ -273,6 +277,7 @@ class WatchSession:
         try:
             self.watcher.restore(memory["watch"], detector)
             self._traces.restore(memory["traces"])
+            self._stamps.restore(memory.get("stamps", [None] * 3))  # files of an earlier version have none
             self._told = {int(number): (str(a), str(b), str(c)) for number, a, b, c in memory["told"]}
             self._latest_mark = int(memory["latest_mark"])
             self.watcher.rows_before = restored_count(memory.get("rows_before", 0))
