@@ -120,6 +120,10 @@ class MixtureQAgent(StreamEstimator):
     """
 
     _transient: ClassVar[tuple[str, ...]] = ("_settings_",)
+    _why_not_merged: ClassVar[str] = (
+        ": its values are those of the policy that it had while it learned, and those of two policies together are the "
+        "values of none. Let one agent learn from the transitions of all"
+    )
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "scale": [StrOptions({"auto"}), "array-like"],
         "delta": [Interval(Real, 0, None, closed="neither")],

@@ -51,6 +51,7 @@ class StreamEstimator(BaseEstimator):
     _merge_free: ClassVar[dict[str, str]] = {"verbose": "", "random_state": "", "device": ""}
     # Whether columns may stand in another order, or be absent, in models that are merged.
     _merges_by_name: ClassVar[bool] = False
+    _why_not_merged: ClassVar[str] = ""  # of a class without `_merge`
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     @classmethod
@@ -365,7 +366,7 @@ class StreamEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
-        raise MergeError(f"{type(self).__name__} cannot be merged.")
+        raise MergeError(f"{type(self).__name__} cannot be merged{self._why_not_merged}.")
 
     def _to_save(self) -> dict[str, Any]:
         """Fitted attributes as a file holds them: without parameters and caches."""

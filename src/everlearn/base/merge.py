@@ -46,9 +46,10 @@ def merge(
         a warning that says which ones hold.
     method : {"auto", "mean", "mode", "bayes"}, default="auto"
         The rule of merging. "mean" keeps the moments of all models together; "mode" multiplies their densities, each to
-        the power of its weight; "bayes" adds what each learned beyond the prior, and so needs a posterior of the
-        parameters: `VariationalPPCA` and `StreamingPosterior` keep one. Not every class has all of them; "auto" is the
-        one that suits the class.
+        the power of its weight (of mixtures those of components that stand for the same, each weighed by its rows, and
+        draws take the place of rows that were kept); "bayes" adds what each learned beyond the prior, and so needs a
+        posterior of the parameters: `VariationalPPCA` and `StreamingPosterior` keep one. Not every class has all of
+        them; "auto" is the one that suits the class.
     weights : array-like, optional
         Relative trust in each model; by default each counts for the rows that it has seen.
     n_components : int, optional

@@ -39,6 +39,7 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.gaussian.gaussian import moment_match
 from everlearn.gaussian.mixture import Mixture, variances, with_matrices
+from everlearn.gaussian.pooling import pool
 from everlearn.linalg.backend import HOST, Backend
 from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.linalg.chunked import to_internal, to_internal_with_gaps
@@ -333,18 +334,22 @@ class FIGMN(MixtureAnswers):
         model.n_features_in_ = known.means.shape[1]
         if hasattr(mixture, "feature_names_in_"):
             model.feature_names_in_ = mixture.feature_names_in_.copy()
+        return model._knowing(known, float(n_samples))
+
+    def _knowing(self, known: Mixture, n_samples: float) -> Self:
+        """A model with the same parameters and columns that has the components of a mixture."""
         mean, variance = moment_match(known.weights, known.means, variances(known))
-        std = np.sqrt(variance) if isinstance(model.scale, str) else model._given_scale(len(mean))
+        std = np.sqrt(variance) if isinstance(self.scale, str) else self._given_scale(len(mean))
         frame = frame_of_spread(std, mean)
         state = from_components(
-            known.weights * float(n_samples),
+            known.weights * n_samples,
             known.means / frame.scale,
             known.covariances / squared_scale(frame.scale, diagonal=known.is_diagonal),
-            np.full(len(known.weights), float(n_samples)),
+            np.full(len(known.weights), n_samples),
         )._replace(n_rows=round(n_samples))
-        # A batch fit has no creation prior: nothing is to be taken off when its components are merged.
-        limit = model._settings(frame).max_components
-        return model._with_state(merge.reduced(state, limit), frame, holds_prior=False)
+        # Neither a batch fit nor a pool has a creation prior: nothing is to be taken off when components are merged.
+        limit = self._settings(frame).max_components
+        return self._with_state(merge.reduced(state, limit), frame, holds_prior=False)
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn mixture with the same densities.
@@ -758,11 +763,11 @@ class FIGMN(MixtureAnswers):
         """Join the components of models that have a scale; models that are warming up still hold their rows, which
         are learned. The order in which models are given makes no difference.
         """
-        if method not in ("auto", "mean"):
+        if method not in ("auto", "mean", "mode"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters: their "
-                "components are joined and then merged by their moments. Use method='auto'; VariationalPPCA and "
-                "StreamingPosterior have 'bayes' and 'mode'."
+                f"method={method!r} does not apply to mixtures, which keep no prior of their parameters. Use 'auto', "
+                "which joins the components and merges them by their moments, or 'mode', which pools those that stand "
+                "for the same; VariationalPPCA and StreamingPosterior have 'bayes'."
             )
         models = [self, *others]
         check_same_units(models)
@@ -771,6 +776,8 @@ class FIGMN(MixtureAnswers):
         shares = trust * (len(models) / math.fsum(trust))
         # Sums of floats depend on their order: a canonical one makes merging commutative to the last bit.
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: pair[0]._content())
+        if method == "mode":
+            return self._pooled(pairs, n_components)
         scaled = [pair for pair in pairs if pair[0]._warmup_ is None]
         whole = join(self, *zip(*scaled, strict=True)) if scaled else self._restarted()
         for part, share in pairs:
@@ -778,6 +785,21 @@ class FIGMN(MixtureAnswers):
                 rows, row_weights, n = part._warmup_
                 whole._learn(rows[:n].copy(), None, row_weights[:n] * share)
         return whole if n_components is None else whole.reduced(n_components)
+
+    def _pooled(self, pairs: list[tuple[Self, float]], n_components: int | None) -> Self:
+        """The pool of several models, each with its share of trust (mode-IMM)."""
+        parts = []
+        for model, share in pairs:
+            state, _ = model._current()
+            counts = share * state.counts[: state.n_components]
+            parts.append(Mixture(counts, model.means_, model.covariances_))
+        # beta=0 promises a single component.
+        known = pool(parts, n_components=1 if self.beta == 0 else n_components)
+        total = float(known.weights.sum())
+        whole = self._knowing(known._replace(weights=known.weights / total), total)
+        whole._state_ = whole._state_._replace(n_rows=sum(model.n_samples_seen_ for model, _ in pairs))
+        whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
+        return whole
 
     def reduced(self, n_components: int) -> Self:
         """Return a copy with at most `n_components` components.

@@ -707,11 +707,12 @@ class IncrementalGaussianMixture(MixtureAnswers):
 
     def _merge(self, others: list[Self], *, method: str, weights: ArrayLike | None, n_components: int | None) -> Self:
         """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
-        if method not in ("auto", "mean"):
+        if method not in ("auto", "mean", "mode"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use "
-                "'auto', which searches the structure of the merged rows and components, or 'mean', whose density is "
-                "the average of the models' densities; VariationalPPCA and StreamingPosterior have 'bayes' and 'mode'."
+                f"method={method!r} does not apply to mixtures, which keep no prior of their parameters. Use 'auto', "
+                "which searches the structure of the merged rows and components, 'mean', whose density is the average "
+                "of the models' densities, or 'mode', which pools the components that stand for the same; "
+                "VariationalPPCA and StreamingPosterior have 'bayes'."
             )
         asked: Any = n_components
         if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
@@ -722,9 +723,14 @@ class IncrementalGaussianMixture(MixtureAnswers):
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
         # A model that was to keep no rows must not lose that by a merge: the search then works on draws.
         whole = self._successor(keeps_rows=all(model._core_.reservoir for model in models))
-        parts = [model._core_.part(model._state_, float(share)) for model, share in pairs]
         most = None if n_components is None else int(n_components)
-        whole._state_ = whole._core_.merge(parts, self._names(), search=method == "auto", most=most)
+        if method == "mode":
+            from everlearn.mixture.interchange import pooled
+
+            pooled(whole, *zip(*pairs, strict=True), most)
+        else:
+            parts = [model._core_.part(model._state_, float(share)) for model, share in pairs]
+            whole._state_ = whole._core_.merge(parts, self._names(), search=method == "auto", most=most)
         whole._rows_ = sum(model._rows_ for model in models)
         whole._monitor_.totals[:] = sum(model._monitor_.totals for model, _ in pairs)
         return whole

@@ -1,16 +1,18 @@
-"""Mixtures from scikit-learn."""
+"""Models that know a given mixture: one of scikit-learn, or the pool of several models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from everlearn.errors import InputError
+from everlearn.errors import InputError, MergeError
 from everlearn.figmn.sklearn_conversion import mixture_of_sklearn
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.mixture import Mixture, with_matrices
+from everlearn.gaussian.pooling import pool
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.world import frame_of_spread, world_of_rows
 from everlearn.mixture.state import Model, Settings, Shape, State
@@ -43,11 +45,34 @@ def from_sklearn(cls: Any, mixture: Any, n_samples: Any, parameters: dict[str, A
     if hasattr(mixture, "feature_names_in_"):
         new.feature_names_in_ = mixture.feature_names_in_.copy()
     new._start(known.means, whole=False)
-    core: Any = new._core_
-    empty = core.answering(new._state_).state
-    new._state_ = core.adopted(_state_of(known, float(n_samples), empty, core.settings))
+    _adopt(new, known, float(n_samples))
     new._rows_ = round(float(n_samples))
     return new
+
+
+def pooled(new: Estimator, models: Sequence[Estimator], shares: Sequence[float], n_components: int | None) -> None:
+    """Give a model that has learned nothing the pool of several models (mode-IMM), each with its share of trust."""
+    if any(model.covariance_type_ == "low_rank" for model in models):
+        raise MergeError(
+            "method='mode' does not apply to covariance_type='low_rank': the precisions of pooled components are "
+            "matrices of all columns, which such a model never forms. Use method='auto' or 'mean'."
+        )
+    parts = []
+    for model, share in zip(models, shares, strict=True):
+        shown = with_matrices(Mixture(model.weights_, model.means_, model.covariances_))
+        count = share * model._core_.effective_samples(model._state_) / shown.weights.sum()
+        # A weight may underflow to nothing; such a component has no say.
+        alive = shown.weights > 0.0
+        parts.append(Mixture(*(array[alive] for array in shown._replace(weights=shown.weights * count))))
+    known = pool(parts, n_components=n_components or new.n_components, max_components=new._core_.settings.most)
+    total = float(known.weights.sum())
+    _adopt(new, known._replace(weights=known.weights / total), total)
+
+
+def _adopt(new: Estimator, known: Mixture, n: float) -> None:
+    core: Any = new._core_
+    empty = core.answering(new._state_).state
+    new._state_ = core.adopted(_state_of(known, n, empty, core.settings))
 
 
 def _state_of(mixture: Mixture, n: float, empty: State, settings: Settings) -> State:

@@ -6,5 +6,5 @@ PAPER = Paper(
     "continual",
     "Bayesian Continual Learning (slides)",
     "Jifei Luo, 2022",
-    order=("streaming", "imm", "reduction", "ridgeline", "disjoint", "shuffled"),
+    order=("streaming", "imm", "pool", "reduction", "hierarchy", "ridgeline", "disjoint", "shuffled"),
 )
