@@ -765,7 +765,7 @@ class FIGMN(MixtureAnswers):
         """
         if method not in ("auto", "mean", "mode"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures, which keep no prior of their parameters. Use 'auto', "
+                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use 'auto', "
                 "which joins the components and merges them by their moments, or 'mode', which pools those that stand "
                 "for the same; VariationalPPCA and StreamingPosterior have 'bayes'."
             )
