@@ -142,13 +142,13 @@ def pool_of_mixtures(context: Context) -> Findings:
     worst = {protocol: float(np.mean(gaps[ours, protocol, "mode"])) for protocol in protocols[:2]}
     claims = [
         Claim(
-            "Mode-IMM merges what several models have learned of the same task.",
+            "Ours: mode-IMM for mixtures merges what several models have learned of the same task.",
             f"Pooled component by component, {ours} of four shards is {worst['all hills']:+.3f} nats from one pass "
             "(threshold: -0.05).",
             worst["all hills"] > -0.05,
         ),
         Claim(
-            "It merges what they have learned of different tasks.",
+            "Ours: it merges what they have learned of different tasks.",
             f"With one hill each it is {worst['one hill each']:+.3f} nats from one pass (threshold: -0.05): what only "
             "one model knows stays as it is.",
             worst["one hill each"] > -0.05,
