@@ -765,9 +765,9 @@ class FIGMN(MixtureAnswers):
         """
         if method not in ("auto", "mean", "mode"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use 'auto', "
-                "which joins the components and merges them by their moments, or 'mode', which pools those that stand "
-                "for the same; VariationalPPCA and StreamingPosterior have 'bayes'."
+                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use "
+                "'auto', which joins the components and merges them by their moments, or 'mode', which pools those "
+                "that stand for the same; VariationalPPCA and StreamingPosterior have 'bayes'."
             )
         models = [self, *others]
         check_same_units(models)

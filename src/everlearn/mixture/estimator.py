@@ -709,9 +709,9 @@ class IncrementalGaussianMixture(MixtureAnswers):
         """What all know; see `everlearn.mixture.merge`. The order in which models are given makes no difference."""
         if method not in ("auto", "mean", "mode"):
             raise MergeError(
-                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use 'auto', "
-                "which searches the structure of the merged rows and components, 'mean', whose density is the average "
-                "of the models' densities, or 'mode', which pools the components that stand for the same; "
+                f"method={method!r} does not apply to mixtures, which keep no posterior of their parameters. Use "
+                "'auto', which searches the structure of the merged rows and components, 'mean', whose density is "
+                "the average of the models' densities, or 'mode', which pools the components that stand for the same; "
                 "VariationalPPCA and StreamingPosterior have 'bayes'."
             )
         asked: Any = n_components
