@@ -47,15 +47,17 @@ def pool(parts: Sequence[Mixture], *, n_components: int | None = None, max_compo
         # Runnalls' cost in counts is a loss of log-likelihood; a component less saves half a log(n) a parameter.
         D = means.shape[1]
         parameters = 1 + D + (D if covariances.ndim == 2 else D * (D + 1) // 2)
-        most = {"max_cost": 0.5 * parameters * np.log(max(weights.sum(), np.e)), "max_components": max_components}
+        most = 0.5 * parameters * float(np.log(max(weights.sum(), np.e)))
+        merged = reduce_greedy(weights, means, covariances, max_cost=most, max_components=max_components)
     else:
-        most = {"n_components": n_components}
-    labels = reduce_greedy(weights, means, covariances, **most).labels  # type: ignore[arg-type]
+        merged = reduce_greedy(weights, means, covariances, n_components=n_components)
+    labels = merged.labels
     groups = [
         _pooled(Mixture(weights[g], means[g], covariances[g]), owners[g])
         for g in (np.flatnonzero(labels == label) for label in range(labels.max() + 1))
     ]
-    counts: Array = np.bincount(labels, weights)
+    counts: Array = np.zeros(len(groups))
+    np.add.at(counts, labels, weights)
     return Mixture(counts, np.stack([g.mean for g in groups]), np.stack([g.covariance for g in groups]))
 
 
