@@ -278,7 +278,7 @@ def test_merged_networks_keep_both_tasks():
 def test_rules_may_weigh_the_tasks_differently():
     X, y = rows(200)
     tasks = list(disjoint(X, y % 2, groups=2))
-    settings = {"epochs": 1, "fisher_rows": 50}
+    settings = {"epochs": 10, "batch_size": 20, "fisher_rows": 50}
     both = networks.run_imm(small(0), tasks, alphas=(0.001, 1.0), **settings)
     mode = networks.run_imm(small(0), tasks, alphas={"mode": (0.001, 1.0)}, **settings)
     equal = networks.run_imm(small(0), tasks, **settings)
