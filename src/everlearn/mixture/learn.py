@@ -218,7 +218,8 @@ def task_of(
     reservoir = empty_reservoir(0, len(frame.centre)) if reservoir is None else reservoir
     components = model.components
     along = components.along if components.along.shape[1] else None
-    room = kernels.block_for(*components.means.shape, False)
+    C, D = components.means.shape
+    room = kernels.block_for(C, D, False)
     return kernels.unpack(
         Task(components, model.shape, model.world.background, frame, reservoir, settings, along, watch, room)
     )
