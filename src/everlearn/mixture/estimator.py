@@ -727,7 +727,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
         if method == "mode":
             from everlearn.mixture.interchange import pooled
 
-            pooled(whole, *zip(*pairs, strict=True), most)
+            pooled(whole, [model for model, _ in pairs], [float(share) for _, share in pairs], most)
         else:
             parts = [model._core_.part(model._state_, float(share)) for model, share in pairs]
             whole._state_ = whole._core_.merge(parts, self._names(), search=method == "auto", most=most)
