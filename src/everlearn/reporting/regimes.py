@@ -132,7 +132,8 @@ def usual_of(mixture: Mixture, components: Labels, modes: Labels, stays: list[St
             ways.append(k)
     if not regimes:
         return None
-    return Usual(*(Mixture(*(part[chosen] for part in mixture)) for chosen in (regimes, regimes + ways)), on_the_way)
+    settled, all_usual = (Mixture._make(part[chosen] for part in mixture) for chosen in (regimes, regimes + ways))
+    return Usual(settled, all_usual, on_the_way)
 
 
 def outside(X: Array, usual: Usual) -> NDArray[np.bool_]:
