@@ -111,7 +111,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     events_ : list of AnomalyEvent
         The latest anomalies and new normals, at most 1000.
     n_samples_seen_ : int
-        Number of rows seen.
+        Number of rows of its stream; a merged detector goes on in that of the first.
     n_held_ : int
         Number of rows that are held back.
     held_rows_ : ndarray of shape (n_held_, n_features_in_)
@@ -446,7 +446,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """Number of rows seen."""
+        """Number of rows of its stream; a merged detector goes on in that of the first."""
         self._check_started()
         return int(self._state_.clock.rows[0])
 
