@@ -114,7 +114,7 @@ class Run(NamedTuple):
 def run(*arguments: object) -> Run:
     """Run the program in a process of its own."""
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "everlearn.cli", *map(str, arguments), "--quiet"])
+    process = subprocess.Popen([sys.executable, "-m", "everlearn", *map(str, arguments), "--quiet"])
     _, status, used = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"everlearn {arguments[0]} ended with {status}")
@@ -219,7 +219,7 @@ def through_kills(folder: Path, n: int, rows: int, kills: int) -> str:
     path, state, calm = folder / "killed.parquet", folder / "killed.db", folder / "calm.db"
     frame = table_of_groups(path, n, rows, mixed=True)
     run("learn", path, "--by", "device", "--state", calm)
-    command = [sys.executable, "-m", "everlearn.cli", "learn", path, "--by", "device", "--state", state, "--quiet"]
+    command = [sys.executable, "-m", "everlearn", "learn", path, "--by", "device", "--state", state, "--quiet"]
     rng, done = np.random.default_rng(5), 0
     with Store(state) as store, Store(calm) as expected:
         while True:

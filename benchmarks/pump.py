@@ -53,7 +53,7 @@ def watched(seed: int, every: int, folder: Path) -> Run:
     stream = pump_stream(seed=seed)
     log, state = folder / f"{seed}.csv", folder / f"{seed}.db"
     write_csv(stream._replace(times=stream.times[::every], X=stream.X[::every]), log)
-    command = [sys.executable, "-m", "everlearn.cli", "watch", str(log), "--healthy-until", HEALTHY_UNTIL,
+    command = [sys.executable, "-m", "everlearn", "watch", str(log), "--healthy-until", HEALTHY_UNTIL,
                "--state", str(state), "--episodes", str(folder / f"{seed}.jsonl"), "--quiet"]  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})

@@ -79,7 +79,7 @@ class Service:
     """`everlearn serve` in a process of its own."""
 
     def __init__(self, state: Path, port: int = 0, *options: str) -> None:
-        program = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(state)]
+        program = [sys.executable, "-m", "everlearn", "serve", "--state", str(state)]
         command = [*program, "--port", str(port), "--rate", "100000", *options]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -36,7 +36,7 @@ ROWS, COLUMNS = 2000, 5
 def seconds(arguments: list[str], environment: dict[str, str]) -> float:
     """Processor seconds of one call of the program, those of the system included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "everlearn.cli", *arguments]
+    command = [sys.executable, "-m", "everlearn", *arguments]
     # `ask` of a classifier says that it is not asked this way, with status 1.
     subprocess.run(command, env=environment, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

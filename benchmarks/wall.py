@@ -65,7 +65,7 @@ def watch(folder: Path, half_days: int, every: int) -> dict[str, float]:
         found: dict[str, float] = json.loads(made.read_text(encoding="utf-8"))
         return found
     n = write_log(folder / "week.csv", half_days, every)
-    command = [sys.executable, "-m", "everlearn.cli", "watch", str(folder / "week.csv"), "--healthy-until",
+    command = [sys.executable, "-m", "everlearn", "watch", str(folder / "week.csv"), "--healthy-until",
                HEALTHY_UNTIL, "--state", str(folder / "week.db"), "--name", "pump", "--quiet"]  # fmt: skip
     before = processor_seconds()
     subprocess.run(command, check=True, env={**os.environ, **ONE_THREAD})
@@ -183,7 +183,7 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         run = watch(folder, 14, 20 if quick else 1)
         held = history(folder / "week.db")
-        command = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(folder / "week.db"), "--port", "0"]
+        command = [sys.executable, "-m", "everlearn", "serve", "--state", str(folder / "week.db"), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
             try:
                 assert service.stdout is not None

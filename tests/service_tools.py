@@ -41,7 +41,7 @@ class Service:
     """`everlearn serve` as a process of its own."""
 
     def __init__(self, state, *options):
-        command = [sys.executable, "-m", "everlearn.cli", "serve", "--state", str(state), "--port", "0", *options]
+        command = [sys.executable, "-m", "everlearn", "serve", "--state", str(state), "--port", "0", *options]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
         line = self.process.stdout.readline()

@@ -118,6 +118,14 @@ class ClassifyingModel(Protocol):
 
 
 @runtime_checkable
+class MergingModel(Protocol):
+    """A model that can be merged with others of its class."""
+
+    def merge(self, *others: Any, method: str = "auto", weights: Any = None) -> Any:
+        """What this model and others know together."""
+
+
+@runtime_checkable
 class DetectingModel(Protocol):
     """An anomaly detector, which scores rows in their order and blames columns."""
 

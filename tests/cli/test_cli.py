@@ -196,7 +196,7 @@ def test_help_and_version(run):
 
 def test_the_installed_program(table, tmp_path):
     """As a person runs it: a process of its own, with an exit status."""
-    program = [sys.executable, "-m", "everlearn.cli"]
+    program = [sys.executable, "-m", "everlearn"]
     environment = {**os.environ, "COLUMNS": "100"}
 
     def process(*arguments):

@@ -92,7 +92,7 @@ def test_bad_settings_and_names_are_wrong_usage(run, tmp_path, options, message)
 @pytest.mark.parametrize("options", [["--state", "run.db"], ["--scores", "s.csv"], ["--model-file", "m.evl"]])
 def test_a_limit_on_the_size_of_files_ends_with_status_4(tmp_path, options):
     timed_rows(tmp_path / "t.csv", 3000)
-    command = f"ulimit -f 2; exec {shlex.quote(sys.executable)} -m everlearn.cli learn t.csv {shlex.join(options)}"
+    command = f"ulimit -f 2; exec {shlex.quote(sys.executable)} -m everlearn learn t.csv {shlex.join(options)}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr
     assert "ulimit -f" in done.stderr

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everlearn import IncrementalGaussianMixture, OnlinePPCA, StreamImputer, dumps, load, loads
-from everlearn.errors import InputError, ModelFileError
+from everlearn import IncrementalGaussianMixture, OnlinePPCA, StreamImputer, dumps, load, loads, merge
+from everlearn.errors import InputError, MergeError, ModelFileError
 from model_files import parts, rebuilt
 
 NAMES = ["inlet", "middle", "outlet"]
@@ -136,3 +136,30 @@ def test_a_foreign_model_cannot_be_saved():
 
     with pytest.raises(InputError, match="cannot be saved"):
         dumps(StreamImputer(Foreign(1)).fit(X))
+
+
+@pytest.mark.parametrize("method", ["auto", "mode"])
+def test_merged_imputers_fill_as_their_merged_models_do(method):
+    parts = [StreamImputer(ONE).fit(TABLE[start : start + 100]) for start in range(0, 400, 100)]
+    merged = merge(parts, method=method)
+    model = merge([part.model_ for part in parts], method=method)
+    np.testing.assert_array_equal(merged.transform(X), model.impute(X))
+    assert merged.n_samples_seen_ == 400
+    assert list(merged.feature_names_in_) == NAMES
+    assert all(part.n_samples_seen_ == 100 for part in parts)
+    assert merge(iter(parts), method=method).n_samples_seen_ == 400
+    assert merged.partial_fit(TABLE[:10]).n_samples_seen_ == 410
+
+
+def test_an_imputer_that_learned_nothing_adds_nothing_to_a_merge():
+    fitted = StreamImputer(ONE).fit(X)
+    np.testing.assert_array_equal(StreamImputer(ONE).merge(fitted).transform(X), fitted.transform(X))
+    with pytest.raises(NotFittedError):
+        StreamImputer().merge(StreamImputer()).transform(X)
+
+
+def test_imputers_are_merged_with_imputers_only():
+    with pytest.raises(MergeError, match="with IncrementalGaussianMixture"):
+        StreamImputer(ONE).fit(X).merge(ONE)
+    with pytest.raises(MergeError, match="IncrementalGaussianMixture cannot be merged with OnlinePPCA"):
+        StreamImputer(ONE).fit(X).merge(StreamImputer(OnlinePPCA(1)).fit(X))

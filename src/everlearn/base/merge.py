@@ -13,9 +13,10 @@ from everlearn.base.estimator import StreamEstimator, no_more_words, warn_of_dif
 from everlearn.base.merge_tree import MergeTree
 from everlearn.base.posterior import StreamingPosterior
 from everlearn.errors import InputError, MergeError
+from everlearn.typing import MergingModel
 
 Model = TypeVar("Model", bound=StreamEstimator)
-Mergeable = TypeVar("Mergeable", bound=StreamEstimator | StreamingPosterior)
+Mergeable = TypeVar("Mergeable", bound=MergingModel)
 
 # Models that are merged at once; more of them go in a tree. A merge is one search, whose cost hardly depends on the
 # number of models, so that small groups are slow: 500 models took 6.6 s in groups of 16, 2.3 s in groups of 64 and
@@ -41,7 +42,7 @@ def merge(
 
     Parameters
     ----------
-    models : iterable of estimators, or of StreamingPosterior
+    models : iterable of estimators, of StreamImputer, or of StreamingPosterior
         Models of one class. Parameters that would give another kind of model must be the same; others may differ, with
         a warning that says which ones hold.
     method : {"auto", "mean", "mode", "bayes"}, default="auto"
@@ -78,7 +79,7 @@ def merge(
     if isinstance(models, Sequence) and len(models) <= FAN_IN:
         return _merge_at_once(models, method, weights, n_components)
     models = models if isinstance(models, Sequence) else _looked_into(models)
-    if isinstance(models, Sequence) and isinstance(models[0], StreamingPosterior):
+    if isinstance(models, Sequence) and not isinstance(models[0], StreamEstimator):
         return _merge_at_once(models, method, weights, n_components)
     merger: Merger[Any] = Merger()
     for model in _in_canonical_order(models):
@@ -88,19 +89,20 @@ def merge(
 
 
 def _looked_into(models: Iterable[Any]) -> Iterable[Any]:
-    """The models of an iterator: a list of them if they are posteriors, whose merge is one sum."""
+    """The models of an iterator: a list of them if they are no estimators, but posteriors or imputers."""
     # One model is taken out to see its class, and put back in front.
     iterator = iter(models)
     first = list(itertools.islice(iterator, 1))
-    if first and isinstance(first[0], StreamingPosterior):
+    if first and not isinstance(first[0], StreamEstimator):
         return [*first, *iterator]
     return itertools.chain(first, iterator)
 
 
 def _merge_at_once(models: Sequence[Any], method: str, weights: ArrayLike | None, n_components: int | None) -> Any:
-    if models and all(isinstance(model, StreamingPosterior) for model in models):
+    posteriors = [isinstance(model, StreamingPosterior) for model in models]
+    if models and all(posteriors):
         return _merge_posteriors(models, method, weights, n_components)
-    if not models or not all(isinstance(model, StreamEstimator) for model in models):
+    if not models or any(posteriors) or not all(isinstance(model, MergingModel) for model in models):
         raise InputError("models must be one or more everlearn models, as in merge([a, b]).")
     return models[0].merge(*models[1:], method=method, weights=weights, n_components=n_components)
 

@@ -12,7 +12,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from everlearn.base.frames import in_kind_of
-from everlearn.errors import InputError
+from everlearn.errors import InputError, MergeError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.persistence.schema import require
 from everlearn.typing import ImputingModel, SaveableModel
@@ -117,6 +117,41 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
         # Where a kind of table was asked for, scikit-learn makes it from an array.
         asked = _get_output_config("transform", self)["dense"] != "default"
         return filled if asked else in_kind_of(X, filled)
+
+    def merge(
+        self,
+        *others: Self,
+        method: str = "auto",
+        weights: ArrayLike | None = None,
+        n_components: int | None = None,
+    ) -> Self:
+        """Return an imputer that fills by what the models of this one and of `others` know together.
+
+        Parameters
+        ----------
+        *others : StreamImputer
+            Imputers that learned elsewhere, with models of the same class.
+        method : {"auto", "mean", "mode", "bayes"}, default="auto"
+            The rule of merging; see :func:`everlearn.merge`.
+        weights : array-like, optional
+            Relative trust in each imputer, this one first.
+        n_components : int, optional
+            Reduce the merged model to this many components.
+
+        Returns
+        -------
+        merged
+            A new imputer, which goes on learning.
+        """
+        for other in others:
+            if not isinstance(other, StreamImputer):
+                raise MergeError(f"StreamImputer cannot be merged with {type(other).__name__}.")
+        models = [vars(imputer).get("model_") or imputer._empty_model() for imputer in (self, *others)]
+        model = models[0].merge(*models[1:], method=method, weights=weights, n_components=n_components)
+        merged: Self = clone(self)
+        if model._is_started():
+            merged._adopt(model)
+        return merged
 
     # -- files, see `everlearn.persistence` -----------------------------------------------------------
 

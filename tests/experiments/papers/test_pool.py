@@ -209,7 +209,7 @@ def test_an_interrupt_ends_the_processes_at_once():
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="signals to a group of processes are POSIX")
 def test_ctrl_c_leaves_what_was_done(tmp_path):
     # A full run of nat-oem:fig1 takes far longer than online-vb:fig4.
-    command = [sys.executable, "-m", "everlearn.cli", "reproduce", "online-vb:fig4", "nat-oem:fig1"]
+    command = [sys.executable, "-m", "everlearn", "reproduce", "online-vb:fig4", "nat-oem:fig1"]
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE, text=True) as program:
         results = tmp_path / "reproduction.json"
         deadline = time.monotonic() + 60.0

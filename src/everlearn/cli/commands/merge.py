@@ -62,19 +62,12 @@ def command(
         paths = _paths_without(model_files, without, files) if without else _paths(model_files)
         # Not imported at the top: wrong usage is answered without scikit-learn.
         import everlearn
-        from everlearn.base.merge import Merger, merge
 
         # A generator: with the method "auto" a group of models is in memory at a time, not all of a fleet.
         models = _named_models(paths, Path(output).resolve().parent)
         with warnings.catch_warnings(record=True) as words:
             warnings.simplefilter("always", UserWarning)
-            if method == "auto":
-                merger: Any = Merger()
-                for model in models:
-                    merger.add(model)
-                merged = merger.merged(components)
-            else:
-                merged = merge(models, method=method, n_components=components)
+            merged: Any = everlearn.merge(models, method=method, n_components=components)
         everlearn.save(merged, output, answers=True, tags=said)
         rows = merged.n_samples_seen_ if merged._is_started() else 0
     for word in words:

@@ -1,4 +1,4 @@
-"""Run the program with `python -m everlearn.cli`."""
+"""Run the program with `python -m everlearn`."""
 
 from everlearn.cli import main
 
