@@ -1,0 +1,84 @@
+"""Tests mirror the tree: src/everlearn/mixture/learn.py has tests/mixture/test_learn.py."""
+
+from pathlib import PurePosixPath
+
+import pytest
+
+FOLDERS = ["figmn", "forgetting", "gaussian", "linalg", "low_rank", "mixture", "ppca", "variational"]
+
+# Modules whose tests stand under another name still. The list can only shrink: an entry that has its file, or names no
+# module, fails.
+MISSING = """
+figmn/blocks.py
+figmn/kernels/bounds.py
+figmn/kernels/diagonal.py
+figmn/kernels/responsibilities.py
+figmn/state.py
+linalg/column_scan.py
+low_rank/ask.py
+low_rank/core.py
+low_rank/keep/evidence.py
+low_rank/keep/room.py
+low_rank/kernels/parts.py
+low_rank/kernels/rows.py
+low_rank/loading.py
+low_rank/merge.py
+low_rank/state.py
+low_rank/warmup.py
+mixture/adaptive.py
+mixture/answers.py
+mixture/ask.py
+mixture/core.py
+mixture/interchange.py
+mixture/keep/carry.py
+mixture/keep/drawn.py
+mixture/keep/evidence.py
+mixture/keep/forgetting.py
+mixture/keep/moves.py
+mixture/keep/problem.py
+mixture/keep/schedule.py
+mixture/keep/world.py
+mixture/kernels/covariance.py
+mixture/kernels/density.py
+mixture/kernels/distances.py
+mixture/kernels/em.py
+mixture/kernels/entropies.py
+mixture/kernels/fitting.py
+mixture/kernels/parts.py
+mixture/kernels/projection.py
+mixture/kernels/rows.py
+mixture/kernels/wide.py
+mixture/learn.py
+mixture/state.py
+ppca/base.py
+ppca/state.py
+variational/kernels/commit.py
+variational/kernels/restart.py
+variational/learn.py
+"""
+
+
+def modules_of(source, folder):
+    """Modules of a folder of the source, as paths below it."""
+    return {path.relative_to(source).as_posix() for path in (source / folder).rglob("*.py") if path.stem != "__init__"}
+
+
+def file_of_tests(module):
+    """Where the tests of a module are, below tests/."""
+    path = PurePosixPath(module)
+    return str(path.with_name(f"test_{path.name}"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_module_has_its_test_file(repository, folder):
+    modules = modules_of(repository / "src" / "everlearn", folder)
+    assert modules, f"no folder src/everlearn/{folder}: FOLDERS names it"
+    without = {module for module in modules if not (repository / "tests" / file_of_tests(module)).is_file()}
+    known = {module for module in MISSING.split() if module.startswith(f"{folder}/")}
+    new, stale = sorted(without - known), sorted(known - without)
+    assert not new, f"write tests/{file_of_tests(new[0])}: these modules have no tests of their own: {new}"
+    assert not stale, f"take these out of MISSING: they have their tests, or are no modules: {stale}"
+
+
+def test_missing_modules_are_in_the_folders():
+    assert {module.split("/")[0] for module in MISSING.split()} <= set(FOLDERS)
