@@ -84,7 +84,7 @@ def origin() -> dict[str, Any]:
         "command": shlex.join(["python", name, *sys.argv[1:]]),
         # A tree that was sent to another machine without its history is told its commit.
         "commit": _git("rev-parse", "HEAD") or os.environ.get("EVERLEARN_COMMIT"),
-        "changed": sorted(line[3:] for line in (changed or "").splitlines()),
+        "changed": sorted(line.split(maxsplit=1)[1] for line in (changed or "").splitlines()),
         "code": {place: code_digest(ROOT / place) for place in (*code_folders(), name) if (ROOT / place).exists()},
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},

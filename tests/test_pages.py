@@ -91,3 +91,10 @@ def test_every_benchmark_names_folders_that_exist(runner, repository):
         assert (repository / "benchmarks" / benchmark.script).is_file(), name
         for folder in benchmark.folders:
             assert (repository / "src" / "everlearn" / folder / "__init__.py").is_file(), (name, folder)
+
+
+def test_files_with_changes_are_named_whole(page, monkeypatch):
+    """Git marks the first one by a blank before the letter, which is stripped with the end of the output."""
+    told = {"status": "M benchmarks/a.py\n M src/b.py\nMM src/c.py", "rev-parse": "0" * 40}
+    monkeypatch.setattr(page, "_git", lambda verb, *_: told[verb])
+    assert page.origin.__wrapped__()["changed"] == ["benchmarks/a.py", "src/b.py", "src/c.py"]
