@@ -1,6 +1,7 @@
 """The program: what it prints, what it saves, and how it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,19 @@ def test_quiet(run, table):
 
 def test_one_row(run, tmp_path):
     assert "1 rows" in run("learn", write(tmp_path / "t.csv", np.ones((1, 2)), "ab"))
+
+
+def test_the_demonstration_shows_what_it_promises(run):
+    """With the rows and the seed that a newcomer sees: regimes, switches, faults with their sensors, gaps."""
+    output = " ".join(run("learn", "--demo").split())
+    assert "10,000 rows" in output
+    assert "The machine has 4 regimes" in output
+    for regime in ("idle", "cruise", "heavy", "worn"):
+        assert f"{regime} (100%)" in output
+    assert "69 times: 69 of these are seen within 25 rows, and none is seen elsewhere" in output
+    for fault, sensors in (("spike", "temperature"), ("burst", "vibration"), ("slips", "power and current")):
+        assert re.search(rf"{fault} │ +(\d+) │ \1 \(100%\) │ +{sensors}", output), fault
+    assert int(re.search(r"(\d+) of 10,000 rows are false alarms", output)[1]) <= 5
 
 
 def test_demo(run):

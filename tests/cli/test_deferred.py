@@ -72,6 +72,35 @@ assert found["a"].tolist() == [-1.0, 1.0]
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_special_functions_come_without_the_notes_that_scipy_adds_to_their_docstrings():
+    code = """
+from everlearn.cli.deferred import import_scikit_learn
+import_scikit_learn()
+import scipy.special
+from scipy._lib import _array_api
+assert _array_api.FunctionDoc.__name__ == "FunctionDoc", "later functions have their notes"
+text = scipy.special.gammaln.__doc__
+assert "gamma" in text and "Array API Standard Support" not in text, text
+assert scipy.special.gammaln(3.0) > 0.69
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tables_of_other_libraries_are_read_when_they_come():
+    code = """
+import sys
+from everlearn.cli.deferred import import_scikit_learn
+import_scikit_learn()
+from sklearn.utils import check_array
+assert "narwhals.dataframe" not in sys.modules
+import pandas
+assert check_array(pandas.DataFrame({"a": [1.0, 3.0]})).tolist() == [[1.0], [3.0]]
+import narwhals.stable.v1, yaml
+assert narwhals.__file__ and narwhals.stable.v1.from_native and yaml.safe_load("[1]") == [1]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_package_that_is_not_installed_is_not_deferred():
     defer("no_such_package")
     assert "no_such_package" not in sys.modules

@@ -1,5 +1,6 @@
 """The numba wrapper: fresh caches, no cache at all, and the JIT switched off."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -74,6 +75,30 @@ def test_a_changed_helper_in_another_file_is_not_served_from_the_cache(package):
     assert run(package) == (2, 1)
     write_helper(package, "x + 10")
     assert run(package) == (11, 0)
+
+
+def imports_by_parser(path, seen):
+    """Twin of `_sources`: Python's own parser says what a file imports."""
+    if path in seen:
+        return
+    seen.add(path)
+    if path.parent.name == "kernels" and (path.parent.parent / "state.py").is_file():
+        seen.add(path.parent.parent / "state.py")
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("everlearn."):
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                file = PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py")
+                if file.is_file():
+                    imports_by_parser(file, seen)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.glob("*/kernels/*.py")), ids=lambda path: f"{path.parts[-3]}-{path.stem}"
+)
+def test_a_kernel_is_compiled_again_when_a_file_that_it_imports_has_changed(path):
+    expected = set()
+    imports_by_parser(path, expected)
+    assert jit._sources(path) == expected
 
 
 def test_without_a_writable_folder_kernels_are_compiled_in_memory(monkeypatch):

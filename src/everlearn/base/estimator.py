@@ -478,6 +478,11 @@ class StreamEstimator(BaseEstimator):
         rows = as_rows(X)
         if first_invalid(rows, allow_nan=self._allow_nan) >= 0:
             self._refuse_cell(rows, column_names(X))
+        if first and type(X) is np.ndarray:
+            # What `validate_data` does with an array, without the import of the library that it knows tables by.
+            self.n_features_in_ = rows.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+            return rows
         try:
             validate_data(self, X, reset=first, skip_check_array=True)
         except ValueError as error:
@@ -582,6 +587,9 @@ def check_min_rows(min_rows: Any) -> None:
 
 def as_rows(X: Any) -> Array:
     """Convert any table to a C-contiguous float64 array, naming the first cell that is no number."""
+    # What `check_array` would give back as it is, without the import of the library that it knows tables by.
+    if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size and X.flags.c_contiguous:
+        return X
     _refuse_times(X)
     if isinstance(X, np.ma.MaskedArray):
         # check_array drops the mask and would take what lies below it for data.

@@ -15,7 +15,9 @@ from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.source import IteratorSource
 
-ROWS = 20_000
+# Enough for four regimes and faults of each kind. Seeds 0 to 7 find 188 of 196 faults (96 %), with 50 false alarms in
+# 80,000 rows; with 20,000 rows each, which take a second more, 415 of 431 (96 %) and 91 in 160,000.
+ROWS = 10_000
 _BATCH_ROWS = 100
 _MOST_ROWS = 200_000  # rows in which regimes are looked for: their labels are in memory together
 _SHOWN = ("rpm", "vibration")  # columns that tell the regimes apart

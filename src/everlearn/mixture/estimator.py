@@ -20,8 +20,6 @@ from everlearn.base.redo_log import UNDO_ROWS
 from everlearn.errors import InputError, MergeError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
-from everlearn.low_rank.ask import Look as LowRankLook
-from everlearn.low_rank.core import LowRankCore
 from everlearn.mixture import ask, loading
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.answers import FullAnswers
@@ -39,6 +37,8 @@ from everlearn.persistence.schema import require
 
 if TYPE_CHECKING:
     from everlearn.figmn.estimator import FIGMN
+    from everlearn.low_rank.ask import Look as LowRankLook
+    from everlearn.low_rank.core import LowRankCore
 
 # Squared distance beyond which a row opens a component: the share of a component's own rows that lie farther.
 CREATION_LEVEL = 1e-6
@@ -328,6 +328,9 @@ class IncrementalGaussianMixture(MixtureAnswers):
                     "forgetting='adaptive' was given, but a mixture with covariance_type='low_rank' forgets by a "
                     "fixed factor; give for instance forgetting=0.999, for a memory of a thousand rows."
                 )
+            # Imported where it is used: 0.06 s of every start of a program, for few of its models.
+            from everlearn.low_rank.core import LowRankCore
+
             return LowRankCore.of(D, self, seed)
         reservoir = schedule.reservoir_rows(D) if isinstance(self.reservoir, str) else int(self.reservoir)
         warmup = schedule.warmup_rows(D, reservoir)
@@ -567,7 +570,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
 
     def _conditional_mean(self, rows: Array, columns: Indices) -> Array:
         answers = self._answering()
-        if isinstance(answers, LowRankLook):
+        if not isinstance(answers, FullAnswers):
             return answers.expected_columns(rows, columns)
         return super()._conditional_mean(rows, columns)
 
@@ -620,7 +623,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
     def _low_rank_answers(self, name: str) -> LowRankLook:
         self._check_started()
         answers = self._answering()
-        if not isinstance(answers, LowRankLook):
+        if isinstance(answers, FullAnswers):
             raise AttributeError(f"{name} is there only with covariance_type='low_rank'; use covariances_.")
         return answers
 

@@ -66,60 +66,37 @@ class Parts(NamedTuple):
     own_share: float  # of the common shape, tau times, that a row of weight one has made
 
 
-@inlined
-def members_of(rows, R, starts, index):
-    """Rows of each component: those of component k into index[starts[k] : starts[k + 1]], in their order."""
-    m, K = R.shape
-    starts[:] = 0
-    for t in range(m):
-        for k in range(K):
-            if rows.weights[t] * R[t, k] > SMALL:
-                starts[k + 1] += 1
-    for k in range(K):
-        starts[k + 1] += starts[k]
-    if len(index) < starts[K]:
-        return
-    for t in range(m):
-        for k in range(K):
-            if rows.weights[t] * R[t, k] > SMALL:
-                index[starts[k]] = t
-                starts[k] += 1
-    for k in range(K, 0, -1):
-        starts[k] = starts[k - 1]
-    starts[0] = 0
-
-
 @kernel
 def moments_of(rows, R):
     """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K).
 
     The rows of a component are gathered, so that one product makes its scatter.
     """
-    Z, weights, D, K = rows.Z, rows.weights, rows.Z.shape[1], R.shape[1]
+    Z, weights, D, (m, K) = rows.Z, rows.weights, rows.Z.shape[1], R.shape
     counts, means, scatters = zero_vector(K), zero_matrix(K, D), zero_stack(K, D, D)
-    starts = empty_indices(K + 1)
-    members_of(rows, R, starts, empty_indices(0))
-    index = empty_indices(starts[K])
-    members_of(rows, R, starts, index)
-    E = empty_matrix(GATHERED, D)
+    own, shares, E = empty_indices(m), empty_vector(m), empty_matrix(GATHERED, D)
     for k in range(K):
-        own = index[starts[k] : starts[k + 1]]
-        for t in own:
-            r = weights[t] * R[t, k]
-            counts[k] += r
+        n, count, mean = 0, 0.0, means[k]
+        for t in range(m):
+            # Written in any case, and kept by counting it: without a branch, which a processor guesses wrong.
+            own[n], shares[n] = t, weights[t] * R[t, k]
+            n += shares[n] > SMALL
+        for a in range(n):
+            count += shares[a]
             for i in range(D):
-                means[k, i] += r * Z[t, i]
+                mean[i] += shares[a] * Z[own[a], i]
+        counts[k] = count
         for i in range(D):
-            means[k, i] /= max(counts[k], TINY)
-        for first in range(0, len(own), GATHERED):
-            some = own[first : first + GATHERED]
-            for a in range(len(some)):
+            mean[i] /= max(count, TINY)
+        for first in range(0, n, GATHERED):
+            last = min(first + GATHERED, n)
+            for a in range(first, last):
                 # Roots of the weights, so that the product of the gathered rows
                 # with themselves is the weighted scatter.
-                root = math.sqrt(weights[some[a]] * R[some[a], k])
+                root = math.sqrt(shares[a])
                 for i in range(D):
-                    E[a, i] = root * (Z[some[a], i] - means[k, i])
-            square_rows(1.0, E[: len(some)], 1.0, 0, D, scatters[k])
+                    E[a - first, i] = root * (Z[own[a], i] - mean[i])
+            square_rows(1.0, E[: last - first], 1.0, 0, D, scatters[k])
         mirror_upper(scatters[k])
     return Moments(counts, means, scatters)
 
