@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-FOLDERS = ["figmn", "forgetting", "gaussian", "linalg", "low_rank", "mixture", "ppca", "variational"]
+FOLDERS = ["anomaly", "figmn", "forgetting", "gaussian", "linalg", "low_rank", "mixture", "ppca", "variational"]
 
 # Modules whose tests stand under another name still. The list can only shrink: an entry that has its file, or names no
 # module, fails.

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from everlearn import AnomalyDetector
-from everlearn.anomaly import learn
-from everlearn.anomaly.kernels.rescore import left_out_atypicality
-from everlearn.anomaly.learn import _factorised, scratch_for
 from everlearn.anomaly.rescore import _far_out
-from everlearn.anomaly.state import Units
 from everlearn.datasets.demo import demo_stream, join
-from naive import anomaly as naive
-
-
-def test_a_row_is_left_out_of_its_component_without_fitting_it_again():
-    """Against a Gaussian that is fitted to the other rows; the broad component has no weight to speak of."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 3))
-    means, covariance = np.array([X.mean(axis=0), X.mean(axis=0)]), np.cov(X.T, bias=True)
-    density = _factorised(
-        Units(np.zeros(3), np.ones(3)), np.array([1.0 - 1e-13, 1e-13]), means, np.array([covariance, 4 * covariance]),
-        np.full(3, 1e-9),
-    )  # fmt: skip
-    state = learn.init(3, AnomalyDetector()._settings("guarded"))._replace(density=density)
-    for i in range(30):
-        found = left_out_atypicality(X[i], density, 30.0, scratch_for(state))
-        assert found == pytest.approx(naive.left_out_atypicality(i, X), rel=1e-4)
 
 
 def test_rows_far_beyond_an_exponential_tail_are_found():

@@ -56,3 +56,19 @@ def left_out_atypicality(i, X):
     """Atypicality of row i under one Gaussian that is fitted to the other rows."""
     rest = np.delete(X, i, axis=0)
     return atypicality(X[i], np.ones(1), rest.mean(axis=0)[None], np.cov(rest.T, bias=True)[None])
+
+
+def combined_score(parts, heaviness, gate, settings):
+    """Log of the mean of 1/p, tempered by the sharpness: over the statistics of a view, then over the views."""
+    told, s = ~np.isnan(parts), settings.sharpness
+    views = [v for v in range(len(settings.weights)) if told[settings.views == v].any()]
+    if not views:
+        return np.nan
+    means, weights = [], []
+    for v in views:
+        own = told & (settings.views == v)
+        usual = settings.usual_heaviness[own]
+        factors = np.where(usual > 0, np.clip(heaviness[own] / np.where(usual > 0, usual, 1.0), 1, None) ** 5, 1.0)
+        means.append(np.mean(np.exp(s * parts[own])))
+        weights.append(np.interp(gate, [0, 1], settings.weights[v]) * min(factors.max(), 30.0) ** (1 - gate))
+    return np.log(np.average(means, weights=weights)) / s

@@ -1,0 +1,92 @@
+"""Ranks and tails of the latest values of a statistic, against sorting and against laws that are known."""
+
+import numpy as np
+import pytest
+from scipy.stats import expon, genpareto
+
+from everlearn.anomaly.kernels.memory import LEAST, fit_tail, log_p_value, remember
+from everlearn.anomaly.learn import init_memory
+from naive import anomaly as naive
+
+
+def memory_of(values):
+    """A memory that holds ascending values, with the tail fitted to them."""
+    memory = init_memory(np.ones(1), len(values))
+    memory.ordered[0], memory.size[0] = values, len(values)
+    fit_tail(memory, 0)
+    return memory
+
+
+def quantiles(law, n):
+    return law.ppf((np.arange(n) + 0.5) / n)
+
+
+def test_p_values_by_rank_and_in_the_tail():
+    rng = np.random.default_rng(4)
+    memory, values = init_memory(np.ones(1), 2000), rng.exponential(size=5000)
+    for value in values:
+        remember(memory, 0, value)
+    kept = values[-2000:]
+    assert np.array_equal(memory.ordered[0], np.sort(kept))
+    for value in (0.2, 0.7, 1.5):
+        assert log_p_value(memory, 0, value) == pytest.approx(naive.log_p_by_rank(value, kept), abs=2e-3)
+    # Beyond all ranks the law is known: P(value > v) = exp(-v).
+    assert log_p_value(memory, 0, 10.0) == pytest.approx(-10.0, rel=0.3)
+
+
+def test_the_order_holds_after_every_value_ties_included():
+    rng = np.random.default_rng(0)
+    memory, values = init_memory(np.ones(2), 25), rng.integers(0, 8, size=120).astype(float)
+    for t, value in enumerate(values):
+        remember(memory, 1, value)
+        kept = values[max(0, t - 24) : t + 1]
+        assert memory.size.tolist() == [0, len(kept)]
+        np.testing.assert_array_equal(memory.ordered[1, : len(kept)], np.sort(kept))
+
+
+def test_few_values_or_none_have_no_p_value():
+    memory = init_memory(np.ones(1), 100)
+    for value in range(LEAST - 1):
+        remember(memory, 0, float(value))
+    assert np.isnan(log_p_value(memory, 0, 3.0))
+    remember(memory, 0, 3.5)
+    assert log_p_value(memory, 0, 3.0) < 0.0
+    assert np.isnan(log_p_value(memory, 0, np.nan))
+
+
+def test_a_larger_value_is_never_more_probable_and_no_p_value_is_zero():
+    memory = memory_of(np.sort(np.random.default_rng(1).integers(0, 30, size=300) / 3.0))
+    told = np.array([log_p_value(memory, 0, value) for value in np.linspace(-1, 40, 800)])
+    assert (np.diff(told) <= 1e-12).all()
+    assert told[0] > -0.01
+    assert np.isfinite(log_p_value(memory, 0, 1e12))
+
+
+@pytest.mark.parametrize(("law", "shape"), [(expon(), 0.0), (genpareto(0.5), 0.5)], ids=["exponential", "heavy"])
+def test_the_tail_of_a_known_law_is_found(law, shape):
+    """An excess over a threshold u of a generalised Pareto law has the same shape and the scale 1 + shape u.
+
+    The scale is that of an exponential law without its largest excesses: 15 % too small where the shape is 0.5.
+    """
+    memory = memory_of(quantiles(law, 100_000))
+    assert memory.threshold[0] == pytest.approx(law.ppf(0.9), rel=1e-3)
+    assert memory.shape[0] == pytest.approx(shape, abs=0.02)
+    assert memory.scale[0] == pytest.approx(1.0 + shape * law.ppf(0.9), rel=0.02 + 0.3 * shape)
+    far = law.isf(1e-6)
+    assert log_p_value(memory, 0, far) == pytest.approx(np.log(1e-6), rel=0.02 + 0.05 * shape)
+
+
+def test_heaviness_is_the_mean_excess_over_the_distance_from_the_median_to_the_top_tenth():
+    """Of an exponential law: 1 / (log 10 - log 2)."""
+    assert memory_of(quantiles(expon(), 100_000)).heaviness[0] == pytest.approx(1.0 / np.log(5.0), rel=1e-2)
+
+
+def test_the_largest_values_do_not_move_the_tail():
+    """4 % of the excesses may be anomalies: 8 of 200 here."""
+    values = quantiles(expon(), 2000)
+    strange = values.copy()
+    strange[-8:] = 1e6
+    clean, moved = memory_of(values), memory_of(strange)
+    for name in ("threshold", "scale", "shape", "share"):
+        assert getattr(moved, name)[0] == getattr(clean, name)[0], name
+    assert moved.heaviness[0] > 100 * clean.heaviness[0]

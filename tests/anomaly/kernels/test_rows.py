@@ -1,0 +1,149 @@
+"""Scores of rows, and which of them are learned, held back or remembered."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest, norm
+
+from detectors import SETTINGS, prepared_state, state_with_sample, task_of
+from everlearn.anomaly.kernels.rows import (
+    ask_rows,
+    blame_rows,
+    combined_score,
+    learn_rows,
+    sample_row,
+    surprise_of_z,
+)  # fmt: skip
+from everlearn.anomaly.learn import no_info
+from everlearn.anomaly.merge import _copied
+from everlearn.anomaly.state import VIEWS
+from everlearn.linalg.compile import kernel
+from naive import anomaly as naive
+
+
+@kernel
+def score_of_parts(parts, heaviness, gate, settings, sums):
+    return combined_score(parts, heaviness, gate, settings, sums)
+
+
+@kernel
+def surprise(z):
+    return surprise_of_z(z)
+
+
+def arrays_of(value):
+    return [leaf for part in value for leaf in arrays_of(part)] if isinstance(value, tuple) else [value]
+
+
+def assert_unchanged(state, before):
+    for array, copy in zip(arrays_of(state), arrays_of(before), strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_the_combined_score_is_a_mean_of_inverse_p_values():
+    rng = np.random.default_rng(0)
+    V, sums = len(SETTINGS.views), np.zeros((len(VIEWS), 3))
+    for gate in (0.0, 0.4, 1.0):
+        parts, heaviness = rng.exponential(2.0, size=V), rng.exponential(1.0, size=V)
+        parts[rng.random(V) < 0.3] = np.nan
+        found = score_of_parts(parts, heaviness, gate, SETTINGS, sums)
+        assert found == pytest.approx(naive.combined_score(parts, heaviness, gate, SETTINGS))
+    # Statistics that agree are told as they are, whatever the weights; where none is told, there is no score.
+    assert score_of_parts(np.full(V, 3.7), heaviness, 0.4, SETTINGS, sums) == pytest.approx(3.7)
+    assert np.isnan(score_of_parts(np.full(V, np.nan), heaviness, 0.4, SETTINGS, sums))
+
+
+def test_the_surprise_of_a_z_value_agrees_with_scipy_also_beyond_the_range_of_numbers():
+    for z in (0.0, -1.0, 5.0, 29.9, -30.1, 40.0, 1e3):
+        assert surprise(z) == pytest.approx(-np.log(2.0) - norm.logsf(abs(z)), rel=2e-5, abs=1e-12)
+
+
+def test_the_sample_is_uniform_and_in_asinh_units():
+    """Of 4,000 rows 400 stay, and each row is as likely to be among them."""
+    state = state_with_sample(np.random.default_rng(1).normal(size=(60, 1)))
+    sample = state.sample
+    with np.errstate(over="ignore"):  # NumPy warns of the products modulo 2^64 of the hash, where nothing is compiled
+        for number in range(4000):
+            sample_row(np.array([float(number)]), sample, number, 7)
+    kept = sample.rows[:, 0]
+    assert len(np.unique(kept)) == 400
+    assert kstest(kept / 4000, "uniform").pvalue > 0.01
+    np.testing.assert_allclose(np.sinh(sample.coordinates[0]) * sample.units.scale[0] + sample.units.centre[0], kept)
+
+
+def test_asking_changes_nothing_and_blames_the_column_that_was_moved():
+    rng = np.random.default_rng(2)
+    state = prepared_state(rng)
+    before, X = _copied(state), np.zeros((3, 3))
+    X[1, 2], X[2, 0] = 40.0, np.nan
+    info, blame = no_info(3), np.zeros((3, 3))
+    _, handle = task_of(state)
+    ask_rows(X, handle, info)
+    blame_rows(X, handle, blame)
+    assert_unchanged(state, before)
+    assert info.score[1] > info.score[0] + 2.0
+    assert info.log_p[1] < info.log_p[0]
+    assert blame[1].argmax() == 2
+    assert blame[2, 0] == 0.0
+
+
+def rows_and_faults(rng, n=40):
+    """Rows near zero, every fifth of them far out."""
+    X = 0.1 * rng.normal(size=(n, 3))
+    X[::5, 1] += 50.0
+    return X
+
+
+def test_strange_rows_are_held_back_and_the_others_learned():
+    rng = np.random.default_rng(3)
+    state, X = prepared_state(rng), rows_and_faults(rng)
+    state.clock.learned[0] = 200
+    info = no_info(len(X))
+    assert learn_rows(X, task_of(state)[1], info) == 40
+    held = np.flatnonzero(info.held)
+    assert set(held) >= set(range(0, 40, 5))
+    assert (info.blamed[::5] == 1).all()
+    assert state.guard.held[0] == len(held)
+    np.testing.assert_array_equal(state.guard.rows[: len(held)], X[held])
+    np.testing.assert_array_equal(state.guard.numbers[: len(held)], held)
+    np.testing.assert_array_equal(state.pending.rows[: state.pending.size[0]], X[~info.held])
+    assert state.clock.learned[0] == 200 + (~info.held).sum()
+    np.testing.assert_array_equal(state.season.ring[:40], X)
+
+
+def test_every_split_of_the_rows_gives_the_same_state():
+    rng = np.random.default_rng(4)
+    whole, X = prepared_state(rng), rows_and_faults(rng)
+    whole.clock.learned[0] = 200
+    parts = _copied(whole)
+    learn_rows(X, task_of(whole)[1], no_info(40))
+    handle = task_of(parts)[1]
+    for start, stop in ((0, 1), (1, 17), (17, 40)):
+        learn_rows(X[start:stop], handle, no_info(stop - start))
+    assert_unchanged(parts, whole)
+
+
+@pytest.mark.parametrize(("learning", "held"), [(0, 40), (2, 0)], ids=["never", "always"])
+def test_never_holds_every_row_back_and_always_none(learning, held):
+    rng = np.random.default_rng(5)
+    state, X, info = prepared_state(rng), rows_and_faults(rng), no_info(40)
+    state.clock.learned[0] = 200
+    memory = _copied(state.memory)
+    learn_rows(X, task_of(state, SETTINGS._replace(learning=learning))[1], info)
+    assert info.held.sum() == held
+    assert state.guard.held[0] == 0
+    assert state.pending.size[0] == 40 - held
+    if learning == 0:
+        assert_unchanged(state.memory, memory)
+
+
+def test_the_loop_returns_when_something_is_due():
+    """After 10 rows the sample, after `patience` held rows a new normal."""
+    rng = np.random.default_rng(6)
+    state = prepared_state(rng)
+    state.clock.learned[0], state.clock.next_sample[0] = 200, 210
+    assert learn_rows(0.1 * rng.normal(size=(40, 3)), task_of(state)[1], no_info(40)) >= 10
+    assert state.clock.learned[0] == 210
+    state = prepared_state(rng)
+    state.clock.learned[0] = 200
+    far = np.full((100, 3), 80.0) + rng.normal(size=(100, 3))
+    assert learn_rows(far, task_of(state)[1], no_info(100)) == SETTINGS.patience
