@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlearn.figmn import blocks, bounds
+from everlearn.figmn import bounds
 from everlearn.figmn import learn as learning
-from everlearn.figmn.state import Rows
-from everlearn.linalg.backend import HOST, LARGE
+from everlearn.linalg.backend import LARGE
 from states import mixture, rows_from, settings_for
 
 
@@ -74,29 +73,3 @@ def test_bounds_hold_while_components_learn():
         now = 1.0 + exact_distances(X, state.means, state.precisions)[:, 0]
         assert np.all(now >= first * shrink * (1.0 - 1e-9))
     assert shrink < 1e-3
-
-
-def test_screens_pass_over_most_components_of_a_separated_mixture():
-    rng = np.random.default_rng(10)
-    start = mixture(rng, 16, 30, spread=8.0, count=300.0)
-    X = rows_from(rng, start, 256)
-    rows = Rows(X, np.ones(256), np.empty(256), np.empty(256))
-    known = bounds.bounds_of(np.zeros(16), start.means, start.precisions, 30)
-    _, progress = blocks.learn_block(
-        start, HOST, HOST.matrices(start.precisions), rows, rows.X, settings_for(16), known
-    )
-    assert progress.rows == 256
-    assert progress.share < 0.1
-
-
-def test_a_block_with_too_many_assigned_rows_is_cut_short(monkeypatch):
-    rng = np.random.default_rng(11)
-    start = mixture(rng, 16, 3, spread=0.1, count=300.0)
-    X = rows_from(rng, start, 256)
-    rows = Rows(X, np.ones(256), np.empty(256), np.empty(256))
-    known = bounds.bounds_of(np.zeros(16), start.means, start.precisions, 3)
-    monkeypatch.setattr(blocks, "MOST_ASSIGNED", 3 * 64**2)
-    _, progress = blocks.learn_block(
-        start, HOST, HOST.matrices(start.precisions), rows, rows.X, settings_for(16), known
-    )
-    assert progress.rows == 64

@@ -5,7 +5,7 @@ import pytest
 
 import everlearn
 from everlearn.mixture.estimator import IncrementalGaussianMixture
-from everlearn.mixture.keep.evidence import common_shape, n_parameters
+from everlearn.mixture.keep.evidence import common_shape
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
@@ -76,10 +76,6 @@ def test_common_shape_is_a_geometric_mean_of_variances():
     shape = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-9), 1.0, True)
     np.testing.assert_allclose(np.diag(shape.matrix), [9.0, 4.0], rtol=0.1)
     assert shape.matrix[0, 1] == 0.0
-
-
-def test_number_of_parameters():
-    assert (n_parameters(3, False), n_parameters(3, True)) == (9.0, 6.0)
 
 
 def groups(n, D=4, seed=0, gaps=0.0):

@@ -2,13 +2,16 @@
 
 import numpy as np
 
-from naive.gaussians import condition, log_joint_with_gaps, log_normal
+from naive.gaussians import condition, log_joint_with_gaps, log_normal, mahalanobis
 
 
 class IGMN:
-    """The incremental Gaussian mixture network with covariances and explicit inverses."""
+    """The incremental Gaussian mixture network with covariances, full or diagonal, and explicit inverses."""
 
-    def __init__(self, initial_variance, threshold, *, paper=False, forgetting=1.0, prune=None, centre=None):
+    def __init__(
+        self, initial_variance, threshold, *, paper=False, forgetting=1.0, prune=None, centre=None, diagonal=False
+    ):
+        self.diagonal = diagonal
         self.initial = np.diag(initial_variance)
         self.threshold = threshold  # function of the number of observed columns
         self.paper, self.forgetting, self.prune = paper, forgetting, prune
@@ -74,6 +77,8 @@ class IGMN:
             else:
                 spread = w * (1 - w) * np.outer(e, e)
             covariance = (1 - w) * self.covariances[j] + spread + w * extra[j]
+            if self.diagonal:
+                covariance = np.diag(np.diag(covariance))
             self.means[j] = new_mean if np.linalg.eigvalsh(covariance)[0] > 0 else self.means[j]
             self.covariances[j] = covariance if np.linalg.eigvalsh(covariance)[0] > 0 else self.covariances[j]
 
@@ -144,3 +149,80 @@ def em_with_gaps(X, weights, means, covariances, *, n_steps, ridge):
             new_covariances.append((scatter + extra) / r.sum() + ridge * np.eye(len(mean)))
         weights, means, covariances = R.mean(axis=0), np.array(new_means), np.array(new_covariances)
     return weights, means, covariances
+
+
+class FrozenMixture:
+    """Components that hold every row with its share, fitted anew to all of them when they have grown by a share.
+
+    Between two fits a component judges rows by its last one. `background` is the mean and covariance of all rows: half
+    a row of a Gaussian four times as broad takes its share of outliers where there is no room for a component.
+    """
+
+    def __init__(self, shape, background, *, growth, threshold, room, forgetting=(1, 1.0)):
+        self.shape, self.background, self.growth = shape, background, growth
+        self.threshold, self.room, (self.every, self.factor) = threshold, room, forgetting
+        self.parts, self.total, self.n = [], 0.0, 0
+
+    def add(self, rows, weights):
+        """A component of these rows."""
+        zeros = np.zeros((rows.shape[1], rows.shape[1]))
+        self.parts.append({"rows": [(w, x, zeros) for w, x in zip(weights, rows, strict=True)]})
+        self.fit(self.parts[-1])
+
+    def fit(self, part):
+        w, X, rest = (np.array(values) for values in zip(*part["rows"], strict=True))
+        n, tau = w.sum(), self.shape.tau
+        part["mean"] = w @ X / n
+        E = X - part["mean"]
+        S = (w[:, None] * E).T @ E + np.tensordot(w, rest, 1)
+        B = tau * self.shape.matrix + S + (n + tau) * np.diag(self.shape.ridge)
+        part["covariance"] = B * (1.0 + 1.0 / max(n, 1.0)) / (tau + max(n - 1.0, 0.0))
+        part["mass"], part["fitted"], part["fresh"] = n, n, 0.0
+
+    def learn(self, x, weight):
+        """Log-density and least squared distance of a row, which is then learned."""
+        self.n += 1
+        if self.n % self.every == 0:
+            self.fade()
+        gaps, seen = np.isnan(x).any(), np.flatnonzero(~np.isnan(x))
+        if gaps:
+            for part in self.parts:
+                self.fit(part)
+        distances, joint = [], []
+        for part in self.parts:
+            block = part["covariance"][np.ix_(seen, seen)]
+            distances.append(mahalanobis([x[seen]], part["mean"][seen], block)[0])
+            joint.append(np.log(part["mass"]) + log_normal(x[seen], part["mean"][seen], block))
+        beyond = min(distances) > self.threshold and not gaps
+        centre, covariance = self.background
+        joint.append(np.log(0.5) + log_normal(x, centre, 4.0 * covariance) if beyond else -np.inf)
+        log_density = np.logaddexp.reduce(joint)
+        share = weight * np.exp(np.array(joint[:-1]) - log_density)
+        log_density -= np.log(self.total)
+        self.total += weight
+        if beyond and len(self.parts) < self.room:
+            self.add(x[None], [weight])
+        else:
+            self.spread(x, share, weight)
+        return log_density, min(distances)
+
+    def spread(self, x, share, weight):
+        seen, gaps = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+        for part, r in zip(self.parts, share, strict=True):
+            if r <= 1e-5 * weight:
+                continue
+            filled, rest = x.copy(), np.zeros_like(part["covariance"])
+            (filled[gaps],), rest[np.ix_(gaps, gaps)] = condition(
+                part["mean"], part["covariance"], seen, [x[seen]], gaps
+            )
+            part["rows"].append((r, filled, rest))
+            part["fresh"] += r
+            if part["fresh"] > self.growth * part["fitted"] + 0.5:
+                self.fit(part)
+
+    def fade(self):
+        self.total *= self.factor
+        for part in self.parts:
+            part["rows"] = [(w * self.factor, x, rest) for w, x, rest in part["rows"]]
+            for name in ("mass", "fitted", "fresh"):
+                part[name] *= self.factor

@@ -1,11 +1,10 @@
-"""The recursion of the block algorithm, the screen's kernels and the stacked linear algebra against slow twins."""
+"""The recursion of the block algorithm and the stacked linear algebra against slow twins."""
 
 import numpy as np
 import pytest
 
 import naive
 from everlearn.figmn.kernels import blocks as block
-from everlearn.figmn.kernels import bounds as screen
 from everlearn.figmn.kernels.blocks import BlockComponents, Limits, RowAssignment
 from everlearn.figmn.state import Rows
 from everlearn.linalg import dense as linalg
@@ -152,15 +151,3 @@ def test_stacked_linear_algebra(D, m):
     linalg.mirror_upper(upper)
     np.testing.assert_array_equal(upper, A[0])
     np.testing.assert_array_equal(linalg.subtract_stack(Z[0], Z[1, :1]), (Z[0] - Z[1, 0])[None])
-
-
-@pytest.mark.parametrize("size", [1, 4, 100])
-def test_features_are_the_products_of_columns(size):
-    Z = np.random.default_rng(6).normal(size=(3, 5)).astype(np.float32)
-    expected = np.array([[z[a] * z[b] for a in range(5) for b in range(a, 5)] for z in Z])
-    got, pair = [], (0, 0)
-    for f in range(0, 15, size):
-        part = np.zeros((3, min(size, 15 - f)), dtype=np.float32)
-        pair = screen.fill_features(Z, *pair, part)
-        got.append(part)
-    np.testing.assert_array_equal(np.concatenate(got, axis=1), expected)

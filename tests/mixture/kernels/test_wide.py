@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.keep.world import world_of_rows
@@ -9,6 +10,7 @@ from everlearn.mixture.kernels import em, wide
 from everlearn.mixture.kernels.em import Rows
 from everlearn.mixture.kernels.wide import background_of
 from everlearn.mixture.state import Shape
+from naive.gaussians import mahalanobis
 
 
 @pytest.fixture(params=[(2, 3), (7, 2), (40, 2)])
@@ -59,6 +61,36 @@ def test_leave_one_out_and_evidence(case):
         wide.log_marginals(moments, shape, world.background),
         rtol=1e-9,
     )
+
+
+def test_the_background_is_half_a_row_of_a_gaussian_twice_as_broad(case):
+    rows, _, _, world = case
+    covariance = np.linalg.inv(world.background.factor.T @ world.background.factor)
+    wanted = np.log(0.5) + multivariate_normal(world.background.centre, 4.0 * covariance).logpdf(rows.Z)
+    np.testing.assert_allclose(rows.background, wanted, rtol=1e-8)
+    assert (background_of(rows.Z, world.background._replace(rows=0.0)) == -np.inf).all()
+
+
+def test_distances_of_more_rows_than_a_block(monkeypatch, case):
+    rows, R, shape, _ = case
+    gaussians = em.gaussians_of(em.moments_of(rows, R), shape)
+    whole = wide.distances(rows.Z, gaussians.means, np.tril(gaussians.factors))
+    monkeypatch.setattr(wide, "BLOCK", 1)  # then 64 rows at a time
+    np.testing.assert_allclose(wide.distances(rows.Z, gaussians.means, np.tril(gaussians.factors)), whole)
+    for k, (mean, F) in enumerate(zip(gaussians.means, np.tril(gaussians.factors), strict=True)):
+        np.testing.assert_allclose(whole[:, k], mahalanobis(rows.Z, mean, np.linalg.inv(F.T @ F)), rtol=1e-6)
+
+
+def test_factors_of_singular_matrices_are_those_of_inflated_ones():
+    """One in the midst of others: they keep their exact factors."""
+    A = np.random.default_rng(0).normal(size=(4, 4))
+    B = np.array([A @ A.T, np.outer(A[0], A[0]), np.eye(4)])
+    factors, log_dets = wide.inverse_factors(B)
+    for k in (0, 2):
+        np.testing.assert_allclose(factors[k], np.linalg.inv(np.linalg.cholesky(B[k])), atol=1e-9)
+        assert log_dets[k] == pytest.approx(np.linalg.slogdet(B[k])[1])
+    L = np.linalg.inv(factors[1])
+    np.testing.assert_allclose(L @ L.T, B[1], atol=1e-8)
 
 
 def test_groups_in_many_columns_are_found():

@@ -1,14 +1,13 @@
-"""Responsibilities, leave-one-out and evidence against their slow twins."""
+"""How components are judged: the evidence bound, the common shape and the price of a component."""
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_t
 
-from everlearn.mixture.keep.evidence import common_shape, evidence
+from everlearn.mixture.keep.evidence import common_shape, evidence, gaussians, n_parameters, price, weights_normaliser
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
-from everlearn.mixture.kernels.fitting import change_left_out
 from everlearn.mixture.state import Shape
 from naive import structure as naive
 
@@ -21,55 +20,6 @@ def case(request):
     R = rng.dirichlet(np.full(K, 0.3), size=40)
     shape = Shape(np.eye(D) + 0.3, np.full(D, 1e-3), 1.5)
     return Rows(Z, np.ones(40), np.full(40, -np.inf), 40.0), R, shape
-
-
-def test_responsibilities(case):
-    rows, R, shape = case
-    found = R.copy()
-    moments = kernels.moments_of(rows, R)
-    kernels.expect(rows, kernels.gaussians_of(moments, shape), found, np.empty(40), 0, 40)
-    np.testing.assert_allclose(found, naive.responsibilities(rows.Z, R, *shape[:3]), atol=1e-9)
-
-
-def test_leave_one_out_by_leaving_out(case):
-    """Exact but for the ridge that the row itself adds to its components."""
-    rows, R, shape = case
-    for ridge, tolerance in ((0.0, 1e-9), (1e-3, 1e-3)):
-        prior = shape._replace(ridge=np.full(len(shape.ridge), ridge))
-        moments, out = kernels.moments_of(rows, R), np.empty(40)
-        kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, prior), prior, out, 0)
-        np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior[:3]), atol=tolerance)
-
-
-def test_row_of_weight_two_is_left_out_whole(case):
-    """Judged by a model that was never shown it, as a row of weight one is."""
-    rows, R, shape = case
-    weights = np.ones(40)
-    weights[7] = 2.0
-    double = Rows(rows.Z, weights, rows.background, 41.0)
-    moments, out = kernels.moments_of(double, R), np.empty(40)
-    bare = shape._replace(tau=1e-9)
-    kernels.leave_one_out(double, R, moments, kernels.gaussians_of(moments, bare), bare, out, 0)
-    single, expected = kernels.moments_of(rows, R), np.empty(40)
-    kernels.leave_one_out(rows, R, single, kernels.gaussians_of(single, bare), bare, expected, 0)
-    np.testing.assert_allclose(out[7], expected[7], atol=1e-2)
-    assert abs(out[8] - expected[8]) > 1e-4, "the heavier row does count for the others"
-
-
-def left_out(rows, R, shape):
-    moments, out = kernels.moments_of(rows, R), np.empty(len(R))
-    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
-    return out
-
-
-def test_change_of_a_merge_is_that_of_the_whole_score(case):
-    rows, R, shape = case
-    merged = np.column_stack([R[:, :2].sum(axis=1), R[:, 2:]])
-    found = change_left_out(
-        rows, np.ascontiguousarray(R[:, :2]), np.ascontiguousarray(merged[:, :1]), left_out(rows, R, shape), shape
-    )
-    expected = (left_out(rows, np.ascontiguousarray(merged), shape) - left_out(rows, R, shape)).sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_evidence_of_hard_labels_is_marginals_and_labels(case):
@@ -109,3 +59,36 @@ def test_common_shape_is_the_geometric_mean_of_what_commutes():
     rows = Rows(Z, np.ones(8000), np.full(8000, -np.inf), 8000.0)
     found = common_shape(kernels.moments_of(rows, R), world_of_rows(Z, rows.weights, 1.0), np.full(2, 1e-6), 1.0, False)
     np.testing.assert_allclose(found.matrix, 4.0 * np.eye(2), atol=0.25)
+
+
+def test_number_of_parameters():
+    assert (n_parameters(3, False), n_parameters(3, True)) == (9.0, 6.0)
+
+
+def test_the_price_is_above_half_a_parameter_and_rises_with_them():
+    """In few columns above BIC's half a parameter for each of e^2 rows; a diagonal component costs less."""
+    prices = [price(D, False) for D in (1, 2, 5, 20)]
+    assert (np.diff(prices) > 0.0).all()
+    assert all(price(D, True) <= price(D, False) for D in (1, 2, 5, 20))
+    assert price(1, False) > n_parameters(1, False)
+
+
+def test_normaliser_of_the_labels_is_that_of_all_sequences():
+    """Over all labels of n rows the Dirichlet-multinomial sums to one, with factorials of the counts for the rest."""
+    from itertools import product
+    from math import factorial
+
+    for K, n in ((2, 3), (3, 4)):
+        counts = [np.bincount(labels, minlength=K) for labels in product(range(K), repeat=n)]
+        total = sum(np.prod([factorial(c) for c in each]) for each in counts)
+        assert np.exp(weights_normaliser(K, n)) * total == pytest.approx(1.0)
+
+
+def test_gaussians_have_the_posterior_covariances(case):
+    rows, R, shape = case
+    found = gaussians(kernels.moments_of(rows, R), shape)
+    for k in range(R.shape[1]):
+        mean, covariance = naive.posterior_covariance(rows.Z, R[:, k], *shape[:3])
+        np.testing.assert_allclose(found.means[k], mean, atol=1e-4)
+        F = np.tril(found.factors[k])
+        np.testing.assert_allclose(np.linalg.inv(F.T @ F), covariance, atol=1e-3)
