@@ -26,11 +26,7 @@ mixture/ask.py
 mixture/core.py
 mixture/interchange.py
 mixture/keep/carry.py
-mixture/keep/drawn.py
-mixture/keep/forgetting.py
 mixture/keep/moves.py
-mixture/keep/schedule.py
-mixture/keep/world.py
 mixture/learn.py
 mixture/state.py
 ppca/base.py

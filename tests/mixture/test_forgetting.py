@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import everlearn
 from everlearn.mixture import adaptive
 from everlearn.mixture.estimator import IncrementalGaussianMixture
-from everlearn.mixture.keep.forgetting import fading_of, sample_weights
 from examples import examples
 
 
@@ -47,18 +46,6 @@ def test_one_component_is_the_exponentially_weighted_mean(factor):
     np.testing.assert_allclose(model.means_[0], mean, atol=0.12)
     np.testing.assert_allclose(model.covariances_[0], covariance, atol=0.25)
     assert model.effective_samples_ == pytest.approx(w.sum(), rel=0.03)
-
-
-def test_sample_is_biased_exponentially():
-    factor = 0.999
-    X = np.arange(20_000.0)[:, None]
-    model = IncrementalGaussianMixture(1, forgetting=factor, reservoir=500).partial_fit(X)
-    state, fading = model._state_, fading_of(factor, 200)
-    slots, weights, ratio = sample_weights(state.reservoir, fading)
-    age = 19_999 - (state.reservoir.rows[slots, 0] / state.frame.inverse[0] + state.frame.centre[0])
-    assert weights.sum() * ratio == pytest.approx(1000, rel=0.1)
-    # Mean age of an exponential memory of 1000 rows; the sample's standard error is 45.
-    assert (weights @ age) / weights.sum() == pytest.approx(1000, abs=200)
 
 
 def test_what_no_longer_holds_is_forgotten():

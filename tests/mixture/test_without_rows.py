@@ -5,9 +5,6 @@ import pytest
 
 import everlearn
 from everlearn import IncrementalGaussianMixture
-from everlearn.gaussian.mixture import log_density
-from everlearn.mixture.keep import drawn
-from everlearn.mixture.keep.reconsider import refreshed
 
 D, WARMUP = 8, 500
 
@@ -142,22 +139,6 @@ def test_gaps_weights_and_forgetting_work(stream):
     p = weighted.p_value(groups(1000)[0])
     assert np.isfinite(p).all()
     assert 0.4 < p.mean() < 0.6
-
-
-def test_draws_have_the_moments_of_the_components(model):
-    refreshed_model = refreshed(model._state_.model)
-    Z = drawn.draw(refreshed_model, 4000, 0)
-    components, K = refreshed_model.components, int(refreshed_model.components.size[0])
-    mass = components.mass[:K] / components.mass[:K].sum()
-    assert len(Z) == 1000
-    assert np.allclose(Z.mean(axis=0), mass @ components.means[:K], atol=0.02)
-    assert np.isfinite(log_density(Z, _mixture(refreshed_model))).all()
-
-
-def _mixture(model):
-    from everlearn.mixture.keep.reconsider import mixture_of
-
-    return mixture_of(model)
 
 
 def test_single_rows_that_use_up_the_room_call_for_a_search_as_a_batch_does():
