@@ -11,10 +11,6 @@ FOLDERS = ["anomaly", "figmn", "forgetting", "gaussian", "linalg", "low_rank", "
 MISSING = """
 low_rank/ask.py
 low_rank/core.py
-low_rank/keep/evidence.py
-low_rank/keep/room.py
-low_rank/kernels/parts.py
-low_rank/kernels/rows.py
 low_rank/loading.py
 low_rank/merge.py
 low_rank/state.py
