@@ -33,7 +33,7 @@ def check_monitor(state: Any) -> None:
     """Refuse a monitor whose arrays do not fit."""
     expect_fields(
         state, MonitorState, {},
-        totals="2", memory="19", rows="int64 E", kinds="int64 E", values="any E", n_events=int,
+        totals="2", memory="61", rows="int64 E", kinds="int64 E", values="any E", n_events=int,
     )  # fmt: skip
     known = (state.kinds >= 0) & (state.kinds < len(KINDS))
     require(len(state.rows) > 0 and known.all(), "it has events of an unknown kind")

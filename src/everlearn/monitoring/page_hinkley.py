@@ -19,8 +19,8 @@ from everlearn.typing import Array
 
 # The burn-in holds three extremes back, and estimates a spread from the others.
 MIN_BURN_IN = 5
-# Numbers of the state that files of an earlier form of the test hold.
-EARLIER_NUMBERS = 7
+# Numbers of the state that files of earlier forms of the test hold.
+EARLIER_NUMBERS = ((7,), (19,))
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,10 @@ class PageHinkley:
     independent Gaussian values, and starts again with the next value.
 
     Values that depend on those before, or with a tail to the left, drop by chance more often than these. The test takes
-    the likelihood ratios of the innovations of an autoregression of second order, and divides them by their mean while
-    nothing changes: that keeps the rate, for R - n is then a martingale, whatever the distribution.
+    the likelihood ratios of the innovations of an autoregression of up to sixth order, whose reflection coefficients
+    are shrunk to zero until there are enough values to know them, in units of a variance that follows recent
+    innovations and the predicted value where these predict it. It divides the ratios by their mean while nothing
+    changes: that keeps the rate, for R - n is then a martingale, whatever the distribution.
 
     Mean and spread are robust from the start: of the first `min_rows` values the two lowest and the highest count no
     more than `limit` standard deviations of the others, later values no more than `limit` of all. Values of a drop that
@@ -114,4 +116,4 @@ def statistics(detector: PageHinkley, state: ChangeState, values: Array) -> tupl
 def current_memory(memory: Array) -> Array:
     """The numbers of a state from a file: those of a version whose state had fewer start again, with a burn-in."""
     n = len(ChangeState._fields)
-    return np.zeros(n) if isinstance(memory, np.ndarray) and memory.shape == (EARLIER_NUMBERS,) else memory
+    return np.zeros(n) if isinstance(memory, np.ndarray) and memory.shape in EARLIER_NUMBERS else memory

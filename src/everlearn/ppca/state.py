@@ -58,7 +58,7 @@ class State(NamedTuple):
     seen: Annotated[Flags, "bool d"]  # columns that were ever observed
     n_unseen: Annotated[Counts, "int64 1"]  # how many were not
     reference: Reference
-    detector: Annotated[Array, "19"]  # numbers of the ChangeState of the Page-Hinkley test of `OnChange`
+    detector: Annotated[Array, "61"]  # numbers of the ChangeState of the Page-Hinkley test of `OnChange`
 
     @property
     def model(self) -> FactoredPPCA:
@@ -138,7 +138,7 @@ def init(model: PPCA, k: int, seen: Flags | None = None, *, constrained: bool = 
         seen=seen.copy(),
         n_unseen=np.array([d - np.count_nonzero(seen)], dtype=np.int64),
         reference=no_reference(d, q) if constrained else no_reference(0, 0),
-        detector=np.zeros(19),
+        detector=np.zeros(61),
     )
 
 

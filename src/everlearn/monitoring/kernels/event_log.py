@@ -17,7 +17,7 @@ class MonitorState(NamedTuple):
     """The log: totals, the change detector's state, and a ring of the latest events. Watching updates it in place."""
 
     totals: Annotated[Array, "2"]  # rows scored, and the sum of their log-densities
-    memory: Annotated[Array, "19"]  # the numbers of a ChangeState
+    memory: Annotated[Array, "61"]  # the numbers of a ChangeState
     rows: Annotated[NDArray[np.int64], "int64 E"]
     kinds: Annotated[NDArray[np.int64], "int64 E"]  # places in KINDS
     values: Annotated[Array, "any E"]
