@@ -1,6 +1,7 @@
 """The pump of everlearn.datasets, watched: which faults are found as episodes, with which sensor, and what is false.
 
-    python benchmarks/pump.py judged [--quick]    five seeds on which nothing was ever chosen
+    python benchmarks/pump.py fresh [--quick]     five seeds on which nothing was ever chosen, the latest
+    python benchmarks/pump.py judged [--quick]    five on which nothing was chosen when they were judged
     python benchmarks/pump.py earlier [--quick]   five that were judged before; what was missed on them was mended
     python benchmarks/pump.py page
 
@@ -27,10 +28,12 @@ from everlearn.watch.episodes import ACCEPTED, ALARM, Episode
 from everlearn.watch.session import stored_episodes
 
 PARTS = {
+    "fresh": (173205, 223606, 264575, 314159, 693147),
     "judged": (662607, 602214, 137035, 980665, 110752),
     "earlier": (271828, 141421, 577215, 161803, 299792),
 }
 TITLES = {
+    "fresh": "Seeds never used before, with the present change test",
     "judged": "Seeds on which nothing was chosen",
     "earlier": "Seeds that were judged before",
 }
