@@ -15,8 +15,10 @@ from _page import parser, write_page
 import everlearn
 
 # Columns and rows of each table.
-SIZES = ((8, 20_000), (64, 1_000))
+SIZES = ((8, 8_000), (64, 500), (512, 120))
 ROWS_QUICK = 400
+# Rows of the stream with which each estimator is warmed, and the seconds after which that ends.
+WARM_ROWS, WARM_SECONDS = 600, 10.0
 
 
 def stream(n, D, seed=0):
@@ -46,9 +48,9 @@ def estimators(D):
     }  # fmt: skip
 
 
-def measured(model, rows, labels, question):
-    """Processor and wall time of each row, learned and asked about; (n, 2) seconds."""
-    times = np.empty((len(rows), 2))
+def measured(model, rows, labels, question, limit=np.inf):
+    """Processor and wall time of each row, learned and asked about; (n, 2) seconds. Ends after `limit` seconds."""
+    times, end = np.empty((len(rows), 2)), time.perf_counter() + limit
     for t, row in enumerate(rows):
         start = time.thread_time(), time.perf_counter()
         if labels is None:
@@ -57,14 +59,16 @@ def measured(model, rows, labels, question):
             model.partial_fit(row, labels[t])
         getattr(model, question)(row)
         times[t] = time.thread_time() - start[0], time.perf_counter() - start[1]
+        if time.perf_counter() > end:
+            break
     return times
 
 
 def warm(D):
     """Compile, or load what has been compiled, before anything is timed."""
-    rows, labels = stream(600, D, seed=1)
+    rows, labels = stream(WARM_ROWS, D, seed=1)
     for model, takes_labels, question in estimators(D).values():
-        measured(model, rows, labels if takes_labels else None, question)
+        measured(model, rows, labels if takes_labels else None, question, WARM_SECONDS)
 
 
 def table(D, n):

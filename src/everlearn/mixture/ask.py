@@ -36,8 +36,9 @@ from everlearn.mixture.state import Array, Fading, Frame, Model, Reservoir, Sett
 BACKGROUND_SPREAD = 4.0
 # Slices of a search that one question does, of about 0.3 ms or less.
 SLICES = 2
-# Searches of fewer rows are made at once: they take some milliseconds.
-AT_ONCE = 12
+# Searches of fewer rows are made at once: they take some milliseconds. From so many columns on they take up to seconds
+# (1.5 s at 512), and are worked out in slices, too.
+AT_ONCE, AT_ONCE_COLUMNS = 12, 128
 # Rows, by weight, with which a component that was opened since the last search is shown.
 FEW_ROWS = 3.0
 # From this many columns on, matrix products score rows faster than one row after the other.
@@ -136,8 +137,8 @@ def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look
     Slices are counted and not timed, so that the answers depend on rows and questions only. What the very first rows
     say is soon wrong, and a search of them is short: it is made at once.
     """
-    n = rows_seen(state)
-    if n < AT_ONCE and n >= 1.25 * look.looked:
+    n, D = rows_seen(state), state.pending.rows.shape[1]
+    if n < AT_ONCE and D < AT_ONCE_COLUMNS and n >= 1.25 * look.looked:
         return _looked(state, None, settings)
     if asked.rung is None and n >= 2 * look.looked:
         base = opened(state, n, settings)
@@ -146,7 +147,7 @@ def _climbed(state: State, settings: Settings, asked: Asked, look: Look) -> Look
         return look
     base, search = asked.rung
     try:
-        with search_threads(state.pending.rows.shape[1]):
+        with search_threads(D):
             for _ in range(SLICES):
                 next(search)
     except StopIteration as stop:

@@ -38,7 +38,8 @@ from everlearn.mixture.experts import (
     weights_of_opinions,
 )
 from everlearn.mixture.keep.forgetting import sample_weights
-from everlearn.mixture.keep.reconsider import refreshed
+from everlearn.mixture.keep.reconsider import gathered
+from everlearn.mixture.learn import search_threads
 from everlearn.persistence.schema import MOST_WEIGHT, expect, require
 from everlearn.typing import Array
 
@@ -88,7 +89,7 @@ class Answers:
     weighed: Weighed | None = None
     classes: dict[int, tuple[int, ClassExperts]] = field(default_factory=dict)  # rows, experts
     experts: Experts | None = None  # until the next row
-    looks: dict[int, Look] = field(default_factory=dict)  # until the next row
+    looks: dict[int, Look] = field(default_factory=dict)  # until the next row of the class
 
 
 class IncrementalGaussianMixtureClassifier(StreamClassifier):
@@ -235,12 +236,15 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         np.add.at(self._class_counts_, labels, fading[1:] * weights)
         self._rows_ += len(X)
         self._answers_.experts = None
-        self._answers_.looks.clear()
+        for c in np.unique(labels):
+            self._answers_.looks.pop(int(c), None)
 
     # -- answers ----------------------------------------------------------------------------------
 
     def _log_proba(self, X: Array) -> Array:
-        weighed, experts = self._current_experts()
+        # As searches: factors of some hundred columns wait for a second thread on a busy machine.
+        with search_threads(X.shape[1]):
+            weighed, experts = self._current_experts()
         units = weighed.units
         if isinstance(units, Units):
             rows = to_internal(X - units.centre, 1.0 / units.scale, LIMIT)
@@ -274,8 +278,9 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         if not known:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
         if answers.weighed is None or self._rows_ >= WEIGH_AGAIN * answers.weighed.rows:
-            answers.classes.clear()
-            answers.weighed, answers.experts = self._weigh(known)
+            answers.weighed, answers.experts, parts = self._weigh(known)
+            rows = (self._mixtures_[c].n_samples_seen_ for c in known)
+            answers.classes = dict(zip(known, zip(rows, parts, strict=True), strict=True))
         elif answers.experts is None:
             parts = [self._class_experts(c, answers.weighed) for c in known]
             answers.experts = all_experts(parts, answers.weighed.kernels)
@@ -301,17 +306,17 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
             return moments_of(self._look(c), units)
         return ClassMoments(*subspace.moments(self._mixtures_[c]._answering(), units.space, units.loudness))  # type: ignore[arg-type]
 
-    def _weigh(self, known: list[int]) -> tuple[Weighed, Experts]:
-        """Weigh the experts on a sample of the rows that the mixtures keep."""
+    def _weigh(self, known: list[int]) -> tuple[Weighed, Experts, list[ClassExperts]]:
+        """Weigh the experts on a sample of the rows that the mixtures keep; the experts on all classes and on each."""
         if self.covariance_type != "low_rank":
             looks = [self._look(c) for c in known]
-            return self._weigh_in(units_of(looks, self._class_counts_[known]), known)[:2]
+            return self._weigh_in(units_of(looks, self._class_counts_[known]), known)[:3]
         space = common_subspace([self._mixtures_[c]._answering() for c in known], max(AXES))  # type: ignore[misc]
         # The sample also chooses the coordinates: those in which its classes are the most probable.
         found = [self._weigh_in(Axes(space.first(G), factor), known) for G in AXES for factor in LOUDNESS]
-        return max(found, key=lambda one: one[2])[:2]
+        return max(found, key=lambda one: one[3])[:3]
 
-    def _weigh_in(self, units: Units | Axes, known: list[int]) -> tuple[Weighed, Experts, float]:
+    def _weigh_in(self, units: Units | Axes, known: list[int]) -> tuple[Weighed, Experts, list[ClassExperts], float]:
         """The weighed experts in given coordinates, and the mean log-probability of the true classes of the sample."""
         moments = {c: self._moments(c, units) for c in known}
         shared = shared_of(list(moments.values()))
@@ -321,7 +326,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         # A class of one row cannot be judged without it.
         judged = self._class_counts_[sample.labels] > 1.5 * sample.own
         weights, score = weights_of_opinions(experts, sample, self._log_prior(), judged)
-        return Weighed(self._rows_, units, shared, experts.kernels, weights), experts, score
+        return Weighed(self._rows_, units, shared, experts.kernels, weights), experts, parts, score
 
     def _sample(self, known: list[int], units: Units | Axes, work: int) -> Sample:
         """Rows of each class in proportion to its frequency, and as many in all as can be afforded."""
@@ -466,11 +471,8 @@ def units_of(looks: list[Look], counts: Array) -> Units:
     """
     centres, spreads = [], []
     for look in looks:
-        components, K = refreshed(look.model).components, int(look.model.components.size[0])
-        mass, means = components.mass[:K], components.means[:K]
-        variances = (
-            np.diagonal(components.scatter[:K], axis1=1, axis2=2) / np.maximum(components.counts[:K], 1e-9)[:, None]
-        )
+        mass, counts_of, means, scatters = gathered(look.model.components)
+        variances = np.diagonal(scatters, axis1=1, axis2=2) / np.maximum(counts_of, 1e-9)[:, None]
         mean = mass @ means / mass.sum()
         variance = mass @ (variances + (means - mean) ** 2) / mass.sum()
         centres.append(mean / look.frame.inverse + look.frame.centre)
@@ -487,19 +489,18 @@ def units_of(looks: list[Look], counts: Array) -> Units:
 
 def moments_of(look: Look, units: Units) -> ClassMoments:
     """Components of a class in common units, without prior and ridge."""
-    model = refreshed(look.model)
-    components, K = model.components, int(model.components.size[0])
+    mass, counts, means, scatters = gathered(look.model.components)
     factor = 1.0 / look.frame.inverse / units.scale
-    counts = np.maximum(components.counts[:K], 1e-9)
-    means = components.means[:K] * factor + (look.frame.centre - units.centre) / units.scale
+    counts = np.maximum(counts, 1e-9)
+    means = means * factor + (look.frame.centre - units.centre) / units.scale
     # Only the lower triangle is kept up to date.
-    scatter = np.tril(components.scatter[:K])
-    if model.shape.diagonal:
+    scatter = np.tril(scatters)
+    if look.model.shape.diagonal:
         covariances = np.diagonal(scatter, axis1=1, axis2=2) / counts[:, None] * factor**2
     else:
         scatter += np.swapaxes(np.tril(scatter, -1), 1, 2)
         covariances = scatter / counts[:, None, None] * factor * factor[:, None]
-    return ClassMoments(components.mass[:K].copy(), means, covariances)
+    return ClassMoments(mass, means, covariances)
 
 
 def sampled_rows(look: Look, units: Units, n: int) -> tuple[Array, Array, Array]:

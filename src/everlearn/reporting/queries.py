@@ -19,6 +19,7 @@ from everlearn.typing import ConditionalModel, CovarianceModel, DensityModel, De
 
 Array = NDArray[np.float64]
 
+_TOGETHER = 32  # columns of one question: their joint covariance is worked out
 _CURVE_POINTS = 201
 _CURVE_TAIL = 0.0005  # probability left out at each end of a curve
 _CURVE_MARGIN = 0.1
@@ -36,6 +37,16 @@ class Detected(NamedTuple):
     """Its value, and the interval in which it was expected; NaN for a row that is not strange."""
     low: Array
     high: Array
+
+
+class Summary(NamedTuple):
+    """A column once others are known."""
+
+    column: str
+    mean: float
+    std: float
+    low: float
+    high: float
 
 
 class Curve(NamedTuple):
@@ -153,6 +164,21 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
         return answered
     answer = conditional.condition(mixture_of(model), known, values[None], columns)
     return Conditional(answer, np.ones(len(columns)), list(target))
+
+
+def summaries(model: Any, given: Mapping[str, float], target: Sequence[str], *, coverage: float = 0.9) -> list[Summary]:
+    """Mean, standard deviation and central interval of each of some columns once others are known, as `curve`.
+
+    Many columns are asked for together: 300 of them take a tenth of the time that 300 questions do.
+    """
+    found = []
+    for start in range(0, len(target), _TOGETHER):
+        names = list(target[start : start + _TOGETHER])
+        answer = condition(model, given, names)
+        low, high = answer.interval(coverage)
+        numbers = np.column_stack([answer.mean()[0], answer.std()[0], low[0], high[0]]).tolist()
+        found += [Summary(name, *of_name) for name, of_name in zip(names, numbers, strict=True)]
+    return found
 
 
 def curve(model: Any, given: Mapping[str, float], target: str, *, coverage: float = 0.9) -> Curve:

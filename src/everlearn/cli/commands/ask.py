@@ -16,6 +16,7 @@ from everlearn.cli.text_plots import histogram
 from everlearn.errors import InputError
 from everlearn.reporting.tables import Table, number
 
+_DRAWN = 6  # columns with a histogram: what a screen holds
 _EXAMPLES = """
 Examples:
 
@@ -39,7 +40,7 @@ def command(
 ) -> None:
     """Ask a model for columns, given others: mean, standard deviation, interval and a small histogram."""
     from everlearn.base.saved_model import SavedModel
-    from everlearn.reporting.queries import column_names, curve
+    from everlearn.reporting.queries import column_names, curve, summaries
 
     with errors_explained():
         model = load_to_ask(model_file, name)
@@ -50,12 +51,14 @@ def command(
         targets = names_in(predict) or [column for column in column_names(model) if column not in known]
         if not targets:
             raise InputError("--given fixes every column of the model, and nothing is left to ask for.")
-        curves = [curve(model, known, target, coverage=coverage) for target in targets]
+        found = summaries(model, known, targets, coverage=coverage)
+        drawn = [] if as_json else targets[:_DRAWN]
+        curves = [curve(model, known, target, coverage=coverage) for target in drawn]
     if as_json:
-        answers = {c.column: {"mean": c.mean, "std": c.std, "low": c.low, "high": c.high} for c in curves}
+        answers = {c.column: {"mean": c.mean, "std": c.std, "low": c.low, "high": c.high} for c in found}
         click.echo(json.dumps({"given": known, "coverage": coverage, "predict": answers}))
         return
-    _show(curves, known, coverage, Console(highlight=False))
+    _show(found, curves, known, coverage, Console(highlight=False))
 
 
 def _values(given: tuple[str, ...]) -> dict[str, float]:
@@ -74,11 +77,11 @@ def _values(given: tuple[str, ...]) -> dict[str, float]:
     return values
 
 
-def _show(curves: list[Any], known: dict[str, float], coverage: float, console: Console) -> None:
+def _show(found: list[Any], curves: list[Any], known: dict[str, float], coverage: float, console: Console) -> None:
     condition = ", ".join(f"{name} = {value:g}" for name, value in known.items()) or "nothing is known"
-    rows = [(c.column, number(c.mean), number(c.std), f"{number(c.low)} to {number(c.high)}") for c in curves]
+    rows = [(c.column, number(c.mean), number(c.std), f"{number(c.low)} to {number(c.high)}") for c in found]
     Table(("column", "mean", "std", f"{coverage:.0%} interval"), rows, f"Given that {condition}").show(console)
-    for c in curves[:6]:
+    for c in curves:
         console.print(f"\n{escape(c.column)}")
         mass = np.add.reduceat(c.density, np.arange(0, len(c.density), max(1, len(c.density) // 16)))
         console.print(histogram(np.linspace(c.x[0], c.x[-1], len(mass) + 1), mass), soft_wrap=True)
