@@ -19,7 +19,8 @@ def several(rng, n, D, K=4):
 def learned(X, settings, weights=None):
     """A state that has learned rows in one batch."""
     weights = np.ones(len(X)) if weights is None else weights
-    return learn.learn(learn.init(X.shape[1], settings), X, weights, settings, learn.Progress())[0]
+    with np.errstate(over="ignore"):  # of hashed row numbers, where kernels are not compiled
+        return learn.learn(learn.init(X.shape[1], settings), X, weights, settings, learn.Progress())[0]
 
 
 def dense(components, readout, j):

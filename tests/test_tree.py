@@ -33,8 +33,6 @@ mixture/answers.py
 mixture/ask.py
 mixture/core.py
 mixture/interchange.py
-mixture/keep/carry.py
-mixture/keep/moves.py
 mixture/learn.py
 mixture/state.py
 monitoring/kernels/page_hinkley.py

@@ -98,3 +98,9 @@ def test_groups_that_take_turns_are_found():
     n = 2000
     X = np.random.default_rng(0).normal(size=(n, 4)) + 20.0 * (np.arange(n) % 2)[:, None]
     assert IncrementalGaussianMixture().fit(X).n_components_ == 2
+
+
+def test_groups_in_many_columns_are_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 40)) + 3.0 * rng.integers(2, size=(900, 1))
+    assert IncrementalGaussianMixture().fit(X).n_components_ == 2

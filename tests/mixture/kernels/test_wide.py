@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em, wide
 from everlearn.mixture.kernels.em import Rows
@@ -91,9 +90,3 @@ def test_factors_of_singular_matrices_are_those_of_inflated_ones():
         assert log_dets[k] == pytest.approx(np.linalg.slogdet(B[k])[1])
     L = np.linalg.inv(factors[1])
     np.testing.assert_allclose(L @ L.T, B[1], atol=1e-8)
-
-
-def test_groups_in_many_columns_are_found():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(900, 40)) + 3.0 * rng.integers(2, size=(900, 1))
-    assert IncrementalGaussianMixture().fit(X).n_components_ == 2
