@@ -15,7 +15,7 @@ from _page import parser, write_page
 import everlearn
 
 # Columns and rows of each table.
-SIZES = ((8, 8_000), (64, 500), (512, 120))
+SIZES = ((8, 20_000), (64, 1_000), (512, 300))
 ROWS_QUICK = 400
 # Rows of the stream with which each estimator is warmed, and the seconds after which that ends.
 WARM_ROWS, WARM_SECONDS = 600, 10.0
@@ -61,7 +61,7 @@ def measured(model, rows, labels, question, limit=np.inf):
         times[t] = time.thread_time() - start[0], time.perf_counter() - start[1]
         if time.perf_counter() > end:
             break
-    return times
+    return times[: t + 1]
 
 
 def warm(D):

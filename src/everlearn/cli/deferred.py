@@ -59,7 +59,7 @@ def _import_special_functions() -> None:
     It parses and formats them all at every import: 0.1 s of CPU, nearly all of the time that this module takes.
     """
     try:
-        where = importlib.import_module("scipy._lib._array_api")
+        where: Any = importlib.import_module("scipy._lib._array_api")
         parser = where.FunctionDoc
     except (ImportError, AttributeError):  # another version of SciPy
         return
