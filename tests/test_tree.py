@@ -26,9 +26,6 @@ low_rank/ask.py
 low_rank/core.py
 low_rank/loading.py
 low_rank/merge.py
-low_rank/state.py
-low_rank/warmup.py
-mixture/adaptive.py
 mixture/answers.py
 mixture/ask.py
 mixture/core.py
