@@ -281,11 +281,32 @@ def test_a_lone_outlier_is_no_component_and_three_rows_alike_are():
     np.testing.assert_allclose(model.means_[2], [500.0, -500.0], atol=0.5)
 
 
-def test_a_device_is_refused_and_not_ignored():
-    model = IncrementalGaussianMixture(device="cuda")
-    with pytest.raises(InputError, match=r"device='cuda' was given.*FIGMN\(device=...\)"):
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there(name):
+    model = IncrementalGaussianMixture(device=name)
+    with pytest.raises(InputError, match=f"device='{name}' cannot be used here.*torch finds cpu"):
         model.partial_fit(np.zeros((3, 2)))
     assert not hasattr(model, "n_features_in_")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_rows_are_scored_on_a_device(covariance_type, monkeypatch):
+    from everlearn.linalg import backend_torch
+
+    used = []
+    rows = backend_torch.TorchDevice.rows
+    monkeypatch.setattr(backend_torch.TorchDevice, "rows", lambda self, X: used.append(len(X)) or rows(self, X))
+    X = np.random.default_rng(0).normal(size=(900, 40)) + 6.0 * np.arange(900)[:, None] % 12
+    here, there = (IncrementalGaussianMixture(covariance_type=covariance_type, device=d).fit(X) for d in (None, "cpu"))
+    for ask in ("score_samples", "predict_proba", "p_value"):
+        np.testing.assert_allclose(getattr(there, ask)(X), getattr(here, ask)(X), rtol=1e-9, atol=1e-9)
+    assert 900 in used
+    used.clear()
+    X[:, 3] = np.nan
+    np.testing.assert_allclose(there.score_samples(X), here.score_samples(X), rtol=1e-12)
+    assert not used
 
 
 @pytest.mark.parametrize("settings", [{}, {"reservoir": 0}, {"forgetting": "adaptive"}])

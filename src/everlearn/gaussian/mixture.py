@@ -23,6 +23,7 @@ from everlearn.gaussian.gaussian import (
     safe_cholesky,
     whiten,
 )
+from everlearn.linalg.backend_torch import TorchDevice
 from everlearn.typing import Array
 
 # Deviations of rows from means are formed in blocks of about this many numbers, which stay in cache, and of enough
@@ -129,11 +130,13 @@ def patterns(X: Array) -> Iterator[tuple[Indices, Indices]]:
         yield np.flatnonzero(~missing[row]), rows
 
 
-def log_joint_of_complete(X: Array, mixture: Mixture, whitening: Whitening) -> Array:
-    """`log_joint` of rows without gaps, given the components' whitening."""
+def log_joint_of_complete(X: Array, mixture: Mixture, whitening: Whitening, device: TorchDevice | None = None) -> Array:
+    """`log_joint` of rows without gaps, given the components' whitening; by products on a device, if there is one."""
     with np.errstate(divide="ignore"):
         constant = np.log(mixture.weights) - 0.5 * (whitening.log_det + X.shape[1] * LOG_2PI)
-    return np.asarray(constant - 0.5 * squared_distances(X, mixture.means, whitening))
+    if device is None:
+        return np.asarray(constant - 0.5 * squared_distances(X, mixture.means, whitening))
+    return np.asarray(constant - 0.5 * squared_distances_on(device, X, mixture.means, whitening))
 
 
 def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
@@ -148,6 +151,17 @@ def squared_distances(X: Array, means: Array, whitening: Whitening) -> Array:
             Z = E * U[:, None, :] if whitening.is_diagonal else E @ U
             out[rows, some] = np.einsum("knd,knd->nk", Z, Z)
     return out
+
+
+def squared_distances_on(device: TorchDevice, X: Array, means: Array, whitening: Whitening) -> Array:
+    """`squared_distances` by products on a device."""
+    sent, centres, U = device.rows(X), device.tensor(means), device.tensor(whitening.matrix)
+    found = []
+    for rows in spans(len(X), device.stack_numbers // max(1, means.size)):
+        E = sent.part(rows.start, min(rows.stop, len(X))) - centres[:, None]
+        Z = E * U[:, None] if whitening.is_diagonal else E @ U
+        found.append((Z * Z).sum(dim=2).T)
+    return device.array(device.torch.cat(found))
 
 
 def white(X: Array, mixture: Mixture, k: int) -> Array:

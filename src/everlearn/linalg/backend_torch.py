@@ -83,6 +83,7 @@ class TorchDevice:
     stack_numbers = STACK_NUMBERS
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.torch = require("torch", extra="torch")
         self.where = _find(self.torch, name)
         self.copiers = ThreadPoolExecutor(2, "everlearn-copier")
@@ -141,6 +142,10 @@ class TorchDevice:
     def tensor(self, array: NDArray[Any]) -> Any:
         """A copy on the device."""
         return self._staged(array).to(self.where, non_blocking=True)
+
+    def numbers(self, array: NDArray[Any]) -> Any:
+        """A copy of few numbers on the device: staging them would take longer than the copy."""
+        return self.torch.from_numpy(array).to(self.where)
 
     def _staged(self, array: NDArray[Any]) -> Any:
         """The array, in memory that the device can read by itself."""

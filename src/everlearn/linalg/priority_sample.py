@@ -7,8 +7,8 @@ from everlearn.linalg.uniforms import uniform
 
 
 @inlined
-def offer_row(x, weight, sample, rate, seed):
-    """Offer a row to the sample, in place.
+def slot_for_row(weight, sample, rate, seed):
+    """Offer a row of this weight to the sample, in place; returns the slot that its cells go to, or -1.
 
     Under forgetting a row weighs exp(rate) times as much as the one before it, instead of the old ones losing weight:
     priorities never change, and the sample is biased exponentially.
@@ -24,13 +24,21 @@ def offer_row(x, weight, sample, rate, seed):
     else:
         # Most rows of a long stream end here: no kept priority is below the level.
         if key <= sample.level[0]:
-            return
+            return -1
         # What falls out is the highest priority that is not kept, the threshold of priority sampling. It only rises.
         slot = np.argmin(sample.keys)
         sample.level[0] = min(key, sample.keys[slot])
         if key <= sample.keys[slot]:
-            return
-    for i in range(len(x)):
-        sample.rows[slot, i] = x[i]
+            return -1
     sample.keys[slot] = key
     sample.log_weights[slot] = log_weight
+    return slot
+
+
+@inlined
+def offer_row(x, weight, sample, rate, seed):
+    """`slot_for_row` of a row, whose cells are copied there."""
+    slot = slot_for_row(weight, sample, rate, seed)
+    if slot >= 0:
+        for i in range(len(x)):
+            sample.rows[slot, i] = x[i]

@@ -16,10 +16,13 @@ from everlearn.gaussian.conditional import ConditionalMixture
 from everlearn.gaussian.factor_analysers import FactorMixture
 from everlearn.gaussian.gaussian import LOG_2PI, Indices, log_sum_exp, other_columns
 from everlearn.gaussian.mixture import patterns, posterior_weights, spans
+from everlearn.linalg.backend_torch import TorchDevice, torch_device
+from everlearn.linalg.chunked import has_gaps
 from everlearn.linalg.parallel import one_blas_thread
 from everlearn.low_rank import learn
+from everlearn.low_rank.device import SentRows, distances_of_data, sent_products
 from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider, sampled
-from everlearn.low_rank.learn import Progress, in_frame, started
+from everlearn.low_rank.learn import FARTHEST, Progress, in_frame, started
 from everlearn.low_rank.state import Components, Frame, Readout, Settings, State, readout_of, squared_distances
 from everlearn.typing import Array
 
@@ -52,7 +55,9 @@ def has_grown(n: int, since: int) -> bool:
     return since == 0 or (n - since > 1 and n >= ASK_AGAIN * since)
 
 
-def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: State) -> None:
+def follow(
+    asked: Asked, X: Array, weights: Array, settings: Settings, state: State, device: TorchDevice | None = None
+) -> None:
     """Let the answers learn the rows that the state has just learned, while questions keep coming."""
     asked.look = None
     if asked.state is None:
@@ -62,10 +67,10 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
         return
     # The reservoir is the state's own, which has been offered these rows.
     quiet = settings._replace(reservoir=0)
-    asked.state, _ = learn.learn(asked.state, X, weights, quiet, asked.progress, search=False)
+    asked.state, _ = learn.learn(asked.state, X, weights, quiet, asked.progress, search=False, device=device)
 
 
-def answering(state: State, settings: Settings, asked: Asked) -> Look:
+def answering(state: State, settings: Settings, asked: Asked, device: TorchDevice | None = None) -> Look:
     """What answers come from: a search of its own where 5 % more rows have come since the last search and question."""
     n = rows_seen(state)
     if asked.look is not None:
@@ -76,32 +81,34 @@ def answering(state: State, settings: Settings, asked: Asked) -> Look:
             if asked.state is None or has_grown(n, asked.searched):
                 asked.state, asked.searched, asked.progress = started(copied(state), settings), n, Progress()
         elif settings.reservoir and has_grown(n, searched) and has_grown(n, asked.last):
-            asked.state, asked.searched, asked.progress = reconsider(state, settings), n, Progress()
+            asked.state, asked.searched, asked.progress = reconsider(state, settings, device), n, Progress()
         base = state if asked.state is None else asked.state
-        asked.look, asked.last = look_of(base, settings), n
+        asked.look, asked.last = look_of(base, settings, device), n
     return asked.look
 
 
-def look_of(state: State, settings: Settings) -> Look:
+def look_of(state: State, settings: Settings, device: TorchDevice | None = None) -> Look:
     """The components of a state that is past its warm-up, with all rows learned."""
     assert state.model is not None
     assert state.frame is not None
     components = flushed(state, settings)
     readout = readout_of(components, state.prior_noise)
-    roots = left_out_roots(components, readout, sampled(state.model.reservoir, settings)[0])
-    return Look(components, readout, state.frame, state.model.calibration.copy(), roots)
+    rows = sampled(state.model.reservoir, settings)[0]
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    roots = left_out_roots(components, readout, rows, None if device is None else SentRows(device, rows))
+    name = None if device is None else device.name
+    return Look(components, readout, state.frame, state.model.calibration.copy(), roots, name)
 
 
-def left_out_roots(c: Components, readout: Readout, rows: Array) -> Array:
+def left_out_roots(c: Components, readout: Readout, rows: Array, sent: SentRows | None = None) -> Array:
     """Cube roots of the squared distances of sampled rows, each left out of its own component; ascending.
 
     To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Of all
-    components the nearest counts. Rows with gaps take no part.
+    components the nearest counts. Rows have no gaps; `sent` are the same on a device.
     """
-    rows = rows[~np.isnan(rows).any(axis=1)]
     if len(rows) < FEWEST_SAMPLED:
         return np.empty(0)
-    d2 = squared_distances(rows, readout)
+    d2 = squared_distances(rows, readout) if sent is None else sent.distances(readout)
     own = np.argmax(np.log(np.maximum(c.mass, 1e-300)) - 0.5 * (d2 + readout.log_det), axis=1)
     for k in np.unique(own):
         mine, rank = own == k, readout.rank[k]
@@ -133,7 +140,12 @@ class Look:
     frame: Frame
     calibration: Array
     roots: Array  # of the sampled rows, left out; empty where too few are kept
+    device: str | None = None  # of torch's, on which many rows are scored
     cache: dict[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is on a device stays there; the next question sends it again.
+        return vars(self) | {"cache": {name: value for name, value in self.cache.items() if name != "sent"}}
 
     @property
     def internal(self) -> FactorMixture:
@@ -184,12 +196,16 @@ class Look:
         r = self.readout.rank.astype(np.float64)
         return float((2.0 * D + D * r - r * (r - 1.0) / 2.0).sum() + K - 1)
 
-    def log_joint(self, Z: Array) -> tuple[Array, Array]:
+    def log_joint(self, X: Array) -> tuple[Array, Array]:
         """Log-density of each row and component in the coordinates of the frame, and its squared distance, (n, K)."""
         K, D = self.components.mean.shape
-        joint, distance = np.empty((len(Z), K)), np.empty((len(Z), K))
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.internal.weights)
+        if self.device is not None and len(X) >= learn.DEVICE_ROWS and not has_gaps(X):
+            distance = self._distances_on_device(X, torch_device(self.device))
+            return log_weights - 0.5 * (distance + self.readout.log_det + D * LOG_2PI), distance
+        Z = in_frame(X, self.frame)
+        joint, distance = np.empty((len(Z), K)), np.empty((len(Z), K))
         for observed, rows in patterns(Z):
             if len(observed) < D:
                 found = factors.posterior(self.internal, observed, Z[np.ix_(rows, observed)])
@@ -204,6 +220,12 @@ class Look:
                 joint[some] = log_weights - 0.5 * (d2 + self.readout.log_det + D * LOG_2PI)
         return joint, distance
 
+    def _distances_on_device(self, X: Array, device: TorchDevice) -> Array:
+        """Squared distances of rows without gaps, (n, K); the components stay on the device for the next question."""
+        if "sent" not in self.cache:
+            self.cache["sent"] = sent_products(device, self.readout)
+        return distances_of_data(device, X, self.frame, self.cache["sent"], FARTHEST)
+
     def _distance(self, log_density: Array, observed: Indices) -> Array:
         """Squared distances of observed cells from their log-densities."""
         K, Q, _ = self.internal.loadings.shape
@@ -216,7 +238,9 @@ class Look:
 
     def log_density(self, X: Array) -> Array:
         """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
-        joint, _ = self.log_joint(in_frame(X, self.frame))
+        joint, _ = self.log_joint(X)
+        if not has_gaps(X):
+            return log_sum_exp(joint) - self.frame.log_scale.sum()
         observed = ~np.isnan(X)
         some = observed.any(axis=1)
         out = np.zeros(len(X))
@@ -225,7 +249,7 @@ class Look:
 
     def responsibilities(self, X: Array) -> Array:
         """Posterior probability of each component for each row, (n, K)."""
-        joint, _ = self.log_joint(in_frame(X, self.frame))
+        joint, _ = self.log_joint(X)
         return posterior_weights(joint, self.internal.weights)
 
     def p_values(self, X: Array) -> Array:
@@ -236,10 +260,9 @@ class Look:
         rows better than densities do: ROC-AUC 0.866 against 0.834 for digits that were never seen
         (`benchmarks/wide.py --only strange --digits 1200`).
         """
-        Z = in_frame(X, self.frame)
-        _, distance = self.log_joint(Z)
+        _, distance = self.log_joint(X)
         D = X.shape[1]
-        observed = np.count_nonzero(~np.isnan(Z), axis=1)
+        observed = np.count_nonzero(~np.isnan(X), axis=1) if has_gaps(X) else np.full(len(X), D)
         d2 = np.maximum(distance.min(axis=1), 0.0)
         rows, mean, variance = self.calibration
         # A squared distance grows with the number of cells: scaled to a complete

@@ -13,6 +13,8 @@ import numpy as np
 from scipy.special import chdtri, ndtr
 
 from everlearn.errors import InputError, MergeError
+from everlearn.linalg.backend_torch import TorchDevice, torch_device
+from everlearn.linalg.chunked import has_gaps
 from everlearn.linalg.column_scan import subtract_observed
 from everlearn.low_rank import ask, learn, loading
 from everlearn.low_rank import merge as merging
@@ -45,6 +47,7 @@ class LowRankCore:
 
     settings: Settings
     level: float  # p-value below which a row is a novelty
+    device: str | None = None  # of torch's, on which many rows are learned and scored
     progress: Progress = field(default_factory=Progress)
     asked: Asked = field(default_factory=Asked)
 
@@ -82,6 +85,11 @@ class LowRankCore:
         return state
 
     @property
+    def place(self) -> TorchDevice | None:
+        """The device itself."""
+        return None if self.device is None else torch_device(self.device)
+
+    @property
     def reservoir(self) -> int:
         """Rows of the stream that are kept."""
         return self.settings.reservoir
@@ -91,15 +99,16 @@ class LowRankCore:
 
         Only rows with a p-value below `level` are worth that; the others have the distance 0.
         """
-        state, info = learn.learn(state, X, weights, self.settings, self.progress)
-        ask.follow(self.asked, X, weights, self.settings, state)
+        state, info = learn.learn(state, X, weights, self.settings, self.progress, device=self.place)
+        ask.follow(self.asked, X, weights, self.settings, state, self.place)
         # A tail that has underflowed to zero would have an infinite distance.
         p = np.maximum(ndtr(-info.z), 1e-300)
         distance = np.where(np.isnan(p), np.nan, 0.0)
         for i in np.flatnonzero(p < self.level):
             distance[i] = chdtri(np.count_nonzero(~np.isnan(X[i])), p[i])
         if state.frame is not None:
-            subtract_observed(X, state.frame.log_scale, True, info.log_density)  # now in the units of the data
+            # Now in the units of the data.
+            subtract_observed(X, state.frame.log_scale, has_gaps(X), info.log_density)
         event_log.watch_rows(watch, X, info.log_density, distance)
         return state, Watched(info.log_density, distance)
 
@@ -115,7 +124,7 @@ class LowRankCore:
 
     def answers(self, state: State) -> Look:
         """What questions are passed on to."""
-        return ask.answering(state, self.settings, self.asked)
+        return ask.answering(state, self.settings, self.asked, self.place)
 
     def look(self, state: State) -> NoReturn:
         """Refuse what needs covariance matrices."""

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from everlearn.base.interrupts import checkpoint
 from everlearn.base.scaling import nearest_power_of_two
+from everlearn.linalg.backend_torch import TorchDevice
+from everlearn.linalg.chunked import has_gaps
 from everlearn.linalg.parallel import one_blas_thread
+from everlearn.low_rank.device import Resident
 from everlearn.low_rank.keep import room
 from everlearn.low_rank.keep.reconsider import first_model, reconsider
 from everlearn.low_rank.kernels import rows as kernels
@@ -21,6 +25,7 @@ from everlearn.low_rank.state import (
     Model,
     Pending,
     Readout,
+    Room,
     Settings,
     State,
     empty_reservoir,
@@ -33,6 +38,8 @@ from everlearn.typing import Array
 
 # Rows that are scored by one matrix product, where there are several components.
 CHUNK = 64
+# Rows from which on a device pays: components travel to it and back, as much as some tens of rows cost.
+DEVICE_ROWS = 256
 # A cell that lies more units than this from its centre counts as lying so far: squares of it stay finite.
 FARTHEST = 1e15
 # Columns are put into units of their own where the variance of all is that of so few columns, as a share of them.
@@ -103,15 +110,22 @@ def next_search(state: State, settings: Settings) -> int:
 
 
 def learn(
-    state: State, X: Array, weights: Array, settings: Settings, progress: Progress, *, search: bool = True
+    state: State,
+    X: Array,
+    weights: Array,
+    settings: Settings,
+    progress: Progress,
+    *,
+    search: bool = True,
+    device: TorchDevice | None = None,
 ) -> tuple[State, Info]:
     """Learn rows in their order; arrays of the state and `progress` change in place.
 
     All decisions are made at rows whose numbers do not depend on the batches. Without `search` the components are not
-    reconsidered.
+    reconsidered. On a `device`, many rows without gaps are learned there.
     """
     info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
-    at = 0
+    at, here = 0, device is None or len(X) < DEVICE_ROWS or has_gaps(X)
     with one_blas_thread():
         while at < len(X):
             if state.model is None:
@@ -121,11 +135,14 @@ def learn(
             stop = min(len(X), at + due - state.n)
             part = slice(at, stop)
             assert state.frame is not None
-            Z = in_frame(X[part], state.frame)
             own = Info(info.log_density[part], info.z[part])
-            state = _learn_rows(state, Z, weights[part], settings, progress, own)
+            # What is left of rows with gaps, whose covariance waits, is the processor's.
+            if here or stop - at < DEVICE_ROWS or state.model.waiting.variance.any():
+                state = _learn_rows(state, in_frame(X[part], state.frame), weights[part], settings, progress, own)
+            else:
+                state = _learn_on_device(state, X[part], weights[part], settings, progress, own, device)
             if state.n == due:
-                state, progress.readout = reconsider(state, settings), None
+                state, progress.readout = reconsider(state, settings, device), None
             at = stop
     return state, info
 
@@ -188,6 +205,46 @@ def _learn_rows(state: State, Z: Array, weights: Array, settings: Settings, prog
     if settings.reservoir:
         kernels.offer_rows(Z, weights, state.model.reservoir, -np.log(settings.fading), settings.seed)
     return state._replace(n=state.n + len(Z))
+
+
+def _learn_on_device(
+    state: State, X: Array, weights: Array, settings: Settings, progress: Progress, info: Info, device: TorchDevice
+) -> State:
+    """Learn rows without gaps, in the units of the data, between two searches; see `device.Resident`."""
+    rule, sent, at = rule_of(state, settings), device.rows(X), 0
+    resident = None
+    while at < len(X):
+        assert state.model is not None
+        assert state.frame is not None
+        if resident is None:
+            resident = Resident(device, state.model, rule, state.frame)
+        end = min(len(X), at + resident.length)
+        rows = resident.internal(sent.part(at, end), FARTHEST)
+        taken, strange = resident.learn(rows, weights[at:end], Info(info.log_density[at:end], info.z[at:end]))
+        _to_room(state.model.room, in_frame(X[at + strange], state.frame), weights[at + strange])
+        at += taken
+        if 0 < len(state.model.room.weights) == state.model.room.size[0]:
+            resident.release()
+            resident = progress.readout = None
+            state, _, _ = _settle(state, settings, progress)
+        checkpoint()
+    if resident is not None:
+        resident.release()
+    progress.readout = None
+    assert state.model is not None
+    if settings.reservoir:
+        kernels.sample_rows(
+            X, weights, state.frame, state.model.reservoir, -np.log(settings.fading), settings.seed, FARTHEST
+        )
+    return state._replace(n=state.n + len(X))
+
+
+def _to_room(room_: Room, rows: Array, weights: Array) -> None:
+    """Put strange rows into the room."""
+    size = int(room_.size[0])
+    room_.rows[size : size + len(rows)] = rows
+    room_.weights[size : size + len(rows)] = weights
+    room_.size[0] = size + len(rows)
 
 
 def _block(state: State, settings: Settings) -> int:

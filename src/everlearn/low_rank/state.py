@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.linalg.backend import each
 from everlearn.low_rank.kernels.parts import Components as Components
 from everlearn.low_rank.kernels.parts import Frame as Frame
 from everlearn.low_rank.kernels.parts import Model as Model
@@ -121,8 +122,7 @@ def readout_of(components: Components, prior_noise: float) -> Readout:
         np.zeros((K, Q + 1, D)), np.zeros((K, Q + 1)), np.zeros((K, D)), np.zeros(K), np.zeros((K, Q)),
         np.zeros(K, np.int64), np.zeros(K),
     )  # fmt: skip
-    for j in range(K):
-        refresh(components, j, prior_noise, out)
+    each(lambda j: refresh(components, j, prior_noise, out), range(K), D)
     return out
 
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian import modes
-from everlearn.gaussian.gaussian import Indices
+from everlearn.gaussian.gaussian import Indices, log_sum_exp
 from everlearn.gaussian.mixture import Mixture
+from everlearn.linalg.backend_torch import TorchDevice, torch_device
+from everlearn.linalg.chunked import has_gaps
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
@@ -43,6 +45,8 @@ AT_ONCE, AT_ONCE_COLUMNS = 12, 128
 FEW_ROWS = 3.0
 # From this many columns on, matrix products score rows faster than one row after the other.
 MANY_COLUMNS = 65
+# Rows and columns from which on a device scores them faster than the processor.
+DEVICE_ROWS, DEVICE_COLUMNS = 256, 32
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Look:
     cache: dict[str, Any] = field(default_factory=dict)
     task: Any = None  # of the row kernel
     scorer: Any = None  # of the kernel that scores rows
+    device: str | None = None  # of torch's, on which many rows are scored
 
     def __getstate__(self) -> dict[str, Any]:
         # References that compiled code holds cannot be copied; the next question makes them again.
@@ -244,8 +249,19 @@ def _in_units(mixture: Mixture, look: Look) -> Mixture:
     return Mixture(mixture.weights, mixture.means * scale + frame.centre, covariances)
 
 
+def device_for(look: Look, X: Array) -> TorchDevice | None:
+    """The device on which rows are scored, if there is one and it pays: many of them, in many columns, without gaps."""
+    if look.device is None or len(X) < DEVICE_ROWS or X.shape[1] < DEVICE_COLUMNS or has_gaps(X):
+        return None
+    return torch_device(look.device)
+
+
 def log_density(look: Look, X: Array) -> Array:
     """Log-density of each row; of its observed part where it has gaps; 0 where nothing is observed."""
+    device = device_for(look, X)
+    if device is not None:
+        whole = whole_mixture(look)
+        return log_sum_exp(mixtures.log_joint_of_complete(X, whole, look.cache["whitening"], device))
     if X.shape[1] >= MANY_COLUMNS or look.model.shape.diagonal:
         return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
     if len(X) > 1 and np.isnan(X).any(axis=1).all():  # not for the scorer, which is not compiled then
@@ -264,4 +280,8 @@ def log_density(look: Look, X: Array) -> Array:
 
 def responsibilities(look: Look, X: Array) -> Array:
     """Posterior probability of each component for each row, (n, K)."""
-    return mixtures.responsibilities(X, components_mixture(look))
+    shown, device = components_mixture(look), device_for(look, X)
+    if device is None:
+        return mixtures.responsibilities(X, shown)
+    joint = mixtures.log_joint_of_complete(X, shown, mixtures.whitenings(shown), device)
+    return mixtures.posterior_weights(joint, shown.weights)

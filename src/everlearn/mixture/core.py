@@ -52,6 +52,7 @@ class FullCore:
     reservoir: int
     progress: Progress = field(default_factory=Progress)
     asked: Asked = field(default_factory=Asked)
+    device: str | None = None  # of torch's, on which many rows are scored
 
     def fresh(self) -> FullCore:
         """The same settings without caches."""
@@ -91,7 +92,9 @@ class FullCore:
 
     def look(self, state: Any) -> Look:
         """The full or diagonal mixture that answers."""
-        return ask.answering_state(*self.answering(state), self.asked)
+        look = ask.answering_state(*self.answering(state), self.asked)
+        look.device = self.device
+        return look
 
     def answers(self, state: Any) -> FullAnswers:
         """What questions are passed on to."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,9 +19,10 @@ from everlearn.base.estimator import check_min_rows
 from everlearn.base.mixture_answers import MixtureAnswers
 from everlearn.base.privacy import MIN_ROWS
 from everlearn.base.redo_log import UNDO_ROWS
-from everlearn.errors import InputError, MergeError
+from everlearn.errors import EverlearnError, InputError, MergeError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
+from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.mixture import ask, loading
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.answers import FullAnswers
@@ -49,6 +52,8 @@ MAX_COMPONENTS, MAX_NUMBERS = 64, 2**24
 # From this many columns on, covariance_type="auto" is "low_rank": a full covariance costs the square of the columns and
 # means little before there are more rows than columns (benchmarks/wide.py compares them).
 WIDE_COLUMNS = 256
+# Numbers of a part of a long batch that is learned on a device, which hears of interrupts by itself.
+DEVICE_PART_CELLS = 2**28
 # Weights of a row on its own; a view of it saves an allocation.
 _ONES = np.ones(1024)
 
@@ -94,8 +99,12 @@ class IncrementalGaussianMixture(MixtureAnswers):
         A row farther from all components than this share of their own rows would be is recorded as a novelty.
     change_detector : PageHinkley, optional
         The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
-    device : None, default=None
-        Only None, this machine's processor. `FIGMN` learns on devices of torch.
+    device : None or str, default=None
+        Where large batches are worked on: None, this machine's memory and BLAS; or a device of torch's, such as "cuda",
+        which needs the extra ``torch``. With covariance_type="low_rank" rows are learned and scored there, also those
+        of searches; with full or diagonal covariances rows are scored there, and learning stays with the processor.
+        Answers agree with those of the processor up to rounding. Rows with gaps and batches of fewer than 256 rows are
+        left to the processor.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample` and `sample_columns`. An int also seeds the sample of rows and the random
         starts of the searches, which are always reproducible.
@@ -302,10 +311,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
     def _start(self, X: Array, *, whole: bool) -> None:
         D = X.shape[1]
         if self.device is not None:
-            raise InputError(
-                f"device={self.device!r} was given, but IncrementalGaussianMixture learns on the processor only; "
-                "leave device=None, or use FIGMN(device=...)."
-            )
+            torch_device(self.device)  # refused now if it is not there, not after the warm-up
         self._monitor_ = event_log.init()
         self._rows_ = 0
         self._prepare(D)
@@ -379,6 +385,11 @@ class IncrementalGaussianMixture(MixtureAnswers):
     def _takes_long(self, n_rows: int) -> bool:
         return n_rows >= UNDO_ROWS or self._core_.searches_within(self._state_, n_rows)
 
+    def _rows_of_a_part(self, n_features: int) -> int:
+        # Components travel to a device and back for each part.
+        cells = 0 if self.device is None else DEVICE_PART_CELLS
+        return max(super()._rows_of_a_part(n_features), cells // n_features)
+
     def _is_searching(self, n_rows: int) -> bool:
         """Whether a search is under way after so many more rows: they are then best given one by one."""
         return hasattr(self, "_core_") and self._core_.is_searching(self._state_, n_rows)
@@ -392,8 +403,10 @@ class IncrementalGaussianMixture(MixtureAnswers):
         if watch is None or watch.log.totals is not self._monitor_.totals:
             watch = self._watch_ = event_log.watching(self._monitor_, self._alarm_, self._detector_)
         watch.counts[0] = self._rows_
+        self._core_.device = self.device  # which `set_params` may have changed
         if observed is None or len(observed) == len(X):
-            self._state_, info = self._core_.learn(self._state_, X, weights, watch)
+            with self._device_named():
+                self._state_, info = self._core_.learn(self._state_, X, weights, watch)
         else:
             info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
             if len(observed):
@@ -404,6 +417,16 @@ class IncrementalGaussianMixture(MixtureAnswers):
         self._monitor_ = event_log.with_events(self._monitor_, X, self._rows_, int(watch.counts[1]))
         self._rows_ += len(X)
         return info.log_density
+
+    @contextmanager
+    def _device_named(self) -> Iterator[None]:
+        """Whatever fails on a device, for want of memory, is an error that names the parameter."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.device is None or isinstance(error, EverlearnError):
+                raise
+            raise device_failure(self.device, error) from error
 
     # -- densities --------------------------------------------------------------------------------
 
@@ -419,6 +442,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
 
     def _check_learned(self) -> None:
         self._check_started()
+        self._core_.device = self.device
         if self._core_.rows_seen(self._state_) == 0:
             raise InputError("The model has no component yet: every row so far was NaN in all columns.")
 
@@ -460,7 +484,8 @@ class IncrementalGaussianMixture(MixtureAnswers):
         """
         self._check_started()
         rows = self._check_X(X)
-        return self._answering().log_density(rows)
+        with self._device_named():
+            return self._answering().log_density(rows)
 
     def p_value(self, X: ArrayLike) -> Array:
         """How usual each row is: a p-value, small for a novelty.
@@ -489,7 +514,8 @@ class IncrementalGaussianMixture(MixtureAnswers):
         """
         self._check_started()
         rows = self._check_X(X)
-        return self._answering().p_values(rows)
+        with self._device_named():
+            return self._answering().p_values(rows)
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Posterior probability of each component for each row.
@@ -506,7 +532,8 @@ class IncrementalGaussianMixture(MixtureAnswers):
         """
         self._check_started()
         rows = self._check_X(X)
-        return self._answering().responsibilities(rows)
+        with self._device_named():
+            return self._answering().responsibilities(rows)
 
     def predict(self, X: ArrayLike, *, by: str = "component") -> NDArray[np.intp]:
         """Component with the highest posterior probability for each row, or the mode of the density it belongs to.

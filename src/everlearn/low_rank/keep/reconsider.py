@@ -6,6 +6,8 @@ import numpy as np
 
 from everlearn.base.snapshot import copied
 from everlearn.gaussian.factor_analysers import FactorMixture, draw_gaps
+from everlearn.linalg.backend_torch import TorchDevice
+from everlearn.low_rank.device import SentRows
 from everlearn.low_rank.keep.room import learn_by_best
 from everlearn.low_rank.keep.search import Labels, log_joint, search
 from everlearn.low_rank.kernels.fold import fold, top_directions
@@ -72,8 +74,11 @@ def sampled(reservoir: Reservoir, settings: Settings) -> tuple[Array, Array, flo
     return reservoir.rows[slots].astype(np.float64), stands_for[slots] / ratio, ratio
 
 
-def reconsider(state: State, settings: Settings) -> State:
-    """The state with the structure that a search on its reservoir finds; nothing of `state` changes."""
+def reconsider(state: State, settings: Settings, device: TorchDevice | None = None) -> State:
+    """The state with the structure that a search on its reservoir finds; nothing of `state` changes.
+
+    On a `device` the rows of the reservoir are scored there.
+    """
     assert state.model is not None
     if settings.fixed == len(state.model.components.n) == 1:
         return state._replace(searched=state.n)  # there is nothing to find
@@ -88,9 +93,10 @@ def reconsider(state: State, settings: Settings) -> State:
     # Gaps that were filled by few components hide that there are more: what is found fills them anew.
     for step in range(COMPLETIONS if gaps else 1):
         rows = draw_gaps(sample, factor_mixture(found, readout_of(found, state.prior_noise)), rng) if gaps else sample
-        start = np.argmax(log_joint(rows, found, state.prior_noise), axis=1)
+        sent = None if device is None else SentRows(device, rows)
+        start = np.argmax(log_joint(rows, found, state.prior_noise, sent), axis=1)
         own, K = (own if step else start), len(found.n)
-        found, labels = search(rows, sure * weights, start, state.prior_noise, settings)
+        found, labels = search(rows, sure * weights, start, state.prior_noise, settings, sent)
         if len(found.n) == K:
             break
     found = counted(found, 1.0 / sure)

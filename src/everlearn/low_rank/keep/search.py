@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from everlearn.linalg.backend import each
+from everlearn.low_rank.device import SentRows
 from everlearn.low_rank.keep import evidence
 from everlearn.low_rank.keep.evidence import FEWEST, PRICE, Verdict
 from everlearn.low_rank.kernels.fold import fold
@@ -56,10 +58,18 @@ def components_of_groups(rows: Array, weights: Array, labels: Labels, settings: 
     return joined(parts)
 
 
-def log_joint(rows: Array, components: Components, prior_noise: float) -> Array:
-    """Log-density of each row and component, with the mixture weights, (n, K)."""
+def log_joint(
+    rows: Array, components: Components, prior_noise: float, sent: SentRows | None = None, some: Labels | None = None
+) -> Array:
+    """Log-density of each row and component, with the mixture weights, (n, K); of some rows, where they are given.
+
+    `sent` are the rows on a device, if they are there.
+    """
     readout = readout_of(components, prior_noise)
-    d2 = squared_distances(rows, readout)
+    if sent is None:
+        d2 = squared_distances(rows if some is None else rows[some], readout)
+    else:
+        d2 = sent.distances(readout, some)
     share = components.mass / components.mass.sum()
     return np.log(np.maximum(share, 1e-300)) - 0.5 * (d2 + readout.log_det + rows.shape[1] * LOG_2PI)
 
@@ -72,8 +82,16 @@ def numbered(labels: Labels) -> Labels:
 class Search:
     """The rows that a search works on and the groups that it has come to."""
 
-    def __init__(self, rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings) -> None:
-        self.rows, self.weights, self.labels = rows, weights, numbered(labels)
+    def __init__(
+        self,
+        rows: Array,
+        weights: Array,
+        labels: Labels,
+        prior_noise: float,
+        settings: Settings,
+        sent: SentRows | None = None,
+    ) -> None:
+        self.rows, self.weights, self.labels, self.sent = rows, weights, numbered(labels), sent
         self.prior_noise, self.settings = prior_noise, settings
         self.reparted = 0
         self.verdicts: dict[tuple[bytes, bytes], Verdict] = {}
@@ -87,8 +105,9 @@ class Search:
     def components(self) -> Components:
         """A component for each group; those of groups that have not changed are not made again."""
         groups = [np.flatnonzero(self.labels == k) for k in range(self.K)]
-        self.made = {own.tobytes(): self.component(own) for own in groups}
-        return joined([self.made[own.tobytes()] for own in groups])
+        made = each(self.component, groups, self.rows.shape[1])
+        self.made = {own.tobytes(): component for own, component in zip(groups, made, strict=True)}
+        return joined(made)
 
     def component(self, own: Labels) -> Components:
         """The component of some rows."""
@@ -120,7 +139,7 @@ class Search:
         """The side of every row of a group, from that of the judged ones; None if one side is empty."""
         some = self.judged(own)
         parts = components_of_groups(self.rows[some], self.weights[some], (~side).astype(np.intp), self.settings)
-        first = np.argmax(log_joint(self.rows[own], parts, self.prior_noise), axis=1) == 0
+        first = np.argmax(log_joint(self.rows, parts, self.prior_noise, self.sent, own), axis=1) == 0
         return None if first.all() or not first.any() else first
 
     def split_all(self) -> int:
@@ -128,7 +147,8 @@ class Search:
         most, fixed = self.settings.fixed or self.settings.most, self.settings.fixed
         if self.K >= most:
             return 0
-        verdicts = {k: self.verdict(k) for k in range(self.K)}
+        groups = range(self.K)
+        verdicts = dict(zip(groups, each(self.verdict, groups, self.rows.shape[1]), strict=True))
         splits = 0
         while self.K < most:
             open_ = {k: v for k, v in verdicts.items() if v is not None and v.gain > (-np.inf if fixed else PRICE)}
@@ -151,7 +171,7 @@ class Search:
         for _ in range(ROUNDS):
             if self.K == 1:
                 break
-            joint = log_joint(self.rows, components, self.prior_noise)
+            joint = log_joint(self.rows, components, self.prior_noise, self.sent)
             new = np.argmax(joint, axis=1)
             # A group of too few rows has no shape; its rows go to their next best component.
             few = np.bincount(new, self.weights, self.K) < FEWEST
@@ -181,7 +201,7 @@ class Search:
         """The pair of groups that are least worth being two, if they are not: those that lose least by the other's."""
         self.reparted = 0
         forced = self.K > (self.settings.fixed or self.settings.most)
-        joint = log_joint(self.rows, components, self.prior_noise)
+        joint = log_joint(self.rows, components, self.prior_noise, self.sent)
         # Log-likelihood that the rows of group k lose under the component of another group.
         loss = np.empty((self.K, self.K))
         for k in range(self.K):
@@ -215,10 +235,10 @@ class Search:
 
 
 def search(
-    rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings
+    rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings, sent: SentRows | None = None
 ) -> tuple[Components, Labels]:
-    """Components of the rows and the group of each row, from groups to start with."""
-    found = Search(rows, weights, labels, prior_noise, settings)
+    """Components of the rows and the group of each row, from groups to start with; `sent` are the rows on a device."""
+    found = Search(rows, weights, labels, prior_noise, settings, sent)
     components = found.components()
     for _ in range(3):
         moves = found.split_all()

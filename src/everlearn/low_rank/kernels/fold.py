@@ -24,8 +24,11 @@ def top_directions(Z, most, directions, scatter):
     mix = np.empty((k, size))
     for i in range(k):
         scatter[i] = value[size - 1 - i]
+        # Of both signs of an eigenvector the one with a positive sum: draws for gaps depend on it, and every solver
+        # would have its own.
+        sign = np.copysign(1.0, V[:, size - 1 - i].sum())
         for m in range(size):
-            mix[i, m] = V[m, size - 1 - i] / np.sqrt(scatter[i])
+            mix[i, m] = sign * V[m, size - 1 - i] / np.sqrt(scatter[i])
     directions[:k] = mix @ Z
     return k
 

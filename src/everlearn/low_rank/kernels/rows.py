@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.priority_sample import offer_row
+from everlearn.linalg.priority_sample import offer_row, slot_for_row
 from everlearn.typing import Array
 
 # Responsibilities below this teach no component; the others are scaled up to one.
@@ -222,3 +222,14 @@ def offer_rows(rows, weights, reservoir, rate, seed):
     """Offer rows to the priority sample, in place; each row weighs exp(rate) times as much as the one before it."""
     for t in range(len(rows)):
         offer_row(rows[t], weights[t], reservoir, rate, seed)
+
+
+@kernel
+def sample_rows(X, weights, frame, reservoir, rate, seed, farthest):
+    """`offer_rows` of rows in the units of the data: only those that are taken are put into the frame."""
+    for t in range(len(X)):
+        slot = slot_for_row(weights[t], reservoir, rate, seed)
+        if slot >= 0:
+            for i in range(X.shape[1]):
+                z = (X[t, i] - frame.centre[i]) * frame.inverse[i]
+                reservoir.rows[slot, i] = min(max(z, -farthest), farthest)

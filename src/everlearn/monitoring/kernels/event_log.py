@@ -71,6 +71,8 @@ def watch_rows(X, log_density, distance, first_row, rules, log, n_events):
     Updates the arrays of `log` in place; takes and returns the number of events so far.
     """
     for t in range(X.shape[0]):
-        observed = count_observed(X[t])
+        # Thresholds rise with the columns: below the first one no row is a novelty, and its columns need no counting.
+        is_far = distance[t] > rules.alarm[min(1, X.shape[1])]
+        observed = count_observed(X[t]) if is_far or np.isnan(X[t, 0]) else 1
         n_events = watch_row(first_row + t, observed, log_density[t], distance[t], rules, log, n_events)
     return n_events
