@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from typing import Any
 
 import click
@@ -17,6 +18,15 @@ KINDS = {
     "classifier": "IncrementalGaussianMixtureClassifier",
     "regressor": "IncrementalGaussianMixtureRegressor",
 }
+# Objects that a setting may be, written as in Python, and their modules, which are imported when one is asked for.
+OBJECTS = {
+    "PageHinkley": "everlearn",
+    "PowerSchedule": "everlearn",
+    "NaturalConstraint": "everlearn",
+    "Every": "everlearn.ppca.keep",
+    "OnChange": "everlearn.ppca.keep",
+    "IncrementalGaussianMixture": "everlearn",
+}
 SUPERVISED = ("classifier", "regressor")
 
 
@@ -28,7 +38,8 @@ def new_model(kind: str, settings: tuple[str, ...], seed: int) -> Any:
     kind : str
         A key of `KINDS`.
     settings : tuple of str
-        Parameters as ``name=value``; a value is a Python literal or a word.
+        Parameters as ``name=value``; a value is a Python literal, a word, or an object such as
+        ``PageHinkley(threshold=12)``.
     seed : int
         Seed of all randomness.
 
@@ -59,8 +70,24 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise click.UsageError(f"--set {text}: write name=value, for example --set forgetting=adaptive.")
-    # Literals only: nothing that is written on the command line is executed.
+    return name.strip(), _value(name.strip(), value.strip())
+
+
+def _value(name: str, text: str) -> Any:
+    """A literal, one of `OBJECTS` made of literals, or a word. Nothing that is written is executed."""
     try:
-        return name.strip(), ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
-        return name.strip(), value.strip()
+        return _built(ast.parse(text, mode="eval").body)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+    except TypeError as error:
+        raise click.UsageError(f"--set {name}={text}: {error}.") from error
+
+
+def _built(node: ast.expr) -> Any:
+    if not isinstance(node, ast.Call):
+        return ast.literal_eval(node)
+    if not isinstance(node.func, ast.Name) or node.func.id not in OBJECTS:
+        raise ValueError(node)
+    made = getattr(importlib.import_module(OBJECTS[node.func.id]), node.func.id)
+    options = {option.arg: _built(option.value) for option in node.keywords if option.arg is not None}
+    return made(*map(_built, node.args), **options)

@@ -38,7 +38,13 @@ once from MQTT.
 @click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @click.option("--demo", is_flag=True, help="Learn the demonstration stream: a machine with regimes, gaps and faults.")
 @click.option("--model", type=click.Choice(list(KINDS)), default="mixture", show_default=True, help="What to learn.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the model: a number, a word, a list, or PageHinkley(threshold=12).",
+)
 @click.option("--start", type=click.Path(exists=True, dir_okay=False), help="Go on with the model in this file.")
 @click.option("--target", help="The column to predict, for a classifier or regressor.")
 @click.option("--columns", multiple=True, help="Names or patterns of the columns to learn, separated by commas.")
