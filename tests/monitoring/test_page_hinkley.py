@@ -56,7 +56,7 @@ HARD = {
 
 @pytest.mark.parametrize("name", HARD)
 def test_streams_that_one_coefficient_does_not_whiten_signal_about_as_seldom(name):
-    """With two coefficients and one variance it was two to six times in 10,000 rows."""
+    """With two coefficients and one variance it was about two to three times in 10,000 rows."""
     n_streams, signals = 60, 0
     for seed in range(n_streams):
         values = HARD[name](np.random.default_rng(seed), 10_000)
