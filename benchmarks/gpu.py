@@ -136,16 +136,22 @@ def measure_low_rank(n, D, K, rank, before, device):
     X = low_rank_stream(before + n, D, K, device)
     for where in (None, device):
         low_rank_model(K, rank, where).partial_fit(X[:1400]).score_samples(X[:300])
-    known = low_rank_model(K, rank, device).partial_fit(X[:before])
-    few = min(FEWER, n)
-    slow, *fast = (elsewhere(known, where) for where in (None, device, device, device))
-    learned = timed(slow, X[before : before + few]), min(timed(model, X[before:]) for model in fast)
-    # The first question is preceded by a search of its own.
-    found = [model.n_components_ for model in (slow, fast[0])]
-    yield line(f"learn between searches, {found[1]} components found", few, n, *learned)
+    known, few, learned_rows = low_rank_model(K, rank, device), min(FEWER, n), 0
+    for start in (before // 2, before):
+        known.partial_fit(X[learned_rows:start])
+        learned_rows = start
+        # The search before `start` was at most a hundredth of the rows before it; the next is at twice its row.
+        stop = start + min(n, start * 98 // 100)
+        slow, *fast = (elsewhere(known, where) for where in (None, device, device, device))
+        learned = timed(slow, X[start : start + few]), min(timed(model, X[start:stop]) for model in fast)
+        mass = known._state_.model.components.mass  # that learns: a question would be preceded by a search of its own
+        what = f"{len(mass)} components, {mass.max() / mass.sum():.0%} of the rows in the largest"
+        yield line(f"learn between searches, after {start:,} rows: {what}", few, stop - start, *learned)
     from_start = [timed(low_rank_model(K, rank, where), X[:n]) for where in (None, device)]
     yield line(f"learn from the first row on, n_components={K}, searches included", n, n, *from_start)
     ask = "score_samples"
+    for model in (slow, fast[0]):
+        model.score_samples(X[:300])  # the first question is preceded by a search of its own
     asked = timed(slow, X[:few], ask), min(timed(fast[0], X[:n], ask) for _ in range(3))
     yield line("score", few, n, *asked)
     there, here = (elsewhere(known, where).partial_fit(X[before : before + few]) for where in (device, None))
@@ -217,8 +223,9 @@ def main():
         "## The incremental mixture",
         "",
         f"Low-rank components, {D:,} columns, rank {rank}, and full covariances; the processor has {cores} cores. A "
-        f"model that has learned {before:,} rows goes on: up to then its searches have found the components, and the "
-        "next one is due after the rows that are timed. Searches work on the bounded sample of rows; with the device "
+        f"model that has learned {before // 2:,} or {before:,} rows goes on: up to then its searches have found the "
+        "components, and the next one is due after the rows that are timed. The folds of a component follow one "
+        "another, so that the largest one sets the time. Searches work on the bounded sample of rows; with the device "
         "they score it there. Mixtures with full covariances learn on the processor only. The processor is timed on "
         "fewer rows; 'times' is the ratio of rows a second.",
         "",
