@@ -128,8 +128,7 @@ class _Trial:
         self.made: list[tuple[NDArray[Any], Sketches]] = []
         self.latest = np.full(len(c.n), -1)  # where in `made` the last fold of a component is
         self.log_det = resident.log_det.copy()
-        K, W_ = resident.model.waiting.weights.shape
-        self.lists = Lists(np.zeros((K, W_), np.int64), np.zeros((K, W_)), np.zeros(K, np.int64))
+        self.lists = _empty_lists(*resident.model.waiting.weights.shape)
 
     def gathered(self, lists: Lists, which: NDArray[Any]) -> Any:
         """Rows of the lists of some components, (F, W, D); after the last of a list comes any row."""
@@ -213,6 +212,18 @@ def _sent(device: TorchDevice, c: Components, readout: Readout) -> Sketches:
 
 
 def _empty_plan(K: int, W: int, H: int) -> Plan:
-    lists = [Lists(np.zeros((K, W), np.int64), np.zeros((K, W)), np.zeros(K, np.int64)) for _ in range(2)]
-    whole = np.zeros(K, np.int64), np.zeros(K, np.bool_), np.zeros(K), np.zeros(H, np.int64), np.zeros(2, np.int64)
-    return Plan(np.zeros(K), np.zeros(3), *lists, *whole)
+    return Plan(
+        mass=np.zeros(K),
+        calibration=np.zeros(3),
+        folded=_empty_lists(K, W),
+        waiting=_empty_lists(K, W),
+        fold_row=np.zeros(K, np.int64),
+        wrong=np.zeros(K, np.bool_),
+        n=np.zeros(K),
+        room=np.zeros(H, np.int64),
+        counts=np.zeros(2, np.int64),
+    )
+
+
+def _empty_lists(K: int, W: int) -> Lists:
+    return Lists(np.zeros((K, W), np.int64), np.zeros((K, W)), np.zeros(K, np.int64))

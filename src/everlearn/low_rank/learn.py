@@ -125,7 +125,7 @@ def learn(
     reconsidered. On a `device`, many rows without gaps are learned there.
     """
     info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
-    at, here = 0, device is None or len(X) < DEVICE_ROWS or has_gaps(X)
+    at, there = 0, None if len(X) < DEVICE_ROWS or has_gaps(X) else device
     with one_blas_thread():
         while at < len(X):
             if state.model is None:
@@ -137,10 +137,10 @@ def learn(
             assert state.frame is not None
             own = Info(info.log_density[part], info.z[part])
             # What is left of rows with gaps, whose covariance waits, is the processor's.
-            if here or stop - at < DEVICE_ROWS or state.model.waiting.variance.any():
+            if there is None or stop - at < DEVICE_ROWS or state.model.waiting.variance.any():
                 state = _learn_rows(state, in_frame(X[part], state.frame), weights[part], settings, progress, own)
             else:
-                state = _learn_on_device(state, X[part], weights[part], settings, progress, own, device)
+                state = _learn_on_device(state, X[part], weights[part], settings, progress, own, there)
             if state.n == due:
                 state, progress.readout = reconsider(state, settings, device), None
             at = stop

@@ -9,6 +9,7 @@ they gave, until every fold has the rows and weights that it was made with: then
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.eigen import eigen
@@ -29,7 +30,7 @@ class Window(NamedTuple):
     before: Array  # (n, K), squared distances as of the last folds before the window
     after: Array  # (n, K), as of the folds in the window that were tried last
     log_det: Array  # (2, K), before and after
-    tried: Array  # (K,), whether `after` is known
+    tried: NDArray[np.bool_]  # (K,), whether `after` is known
     z: Array  # (n,), filled
     log_density: Array  # (n,), filled
     D: int
@@ -38,9 +39,9 @@ class Window(NamedTuple):
 class Lists(NamedTuple):
     """Rows of each component: those of its fold in the window, or all of them where there is none."""
 
-    rows: Array  # (K, W), int64: numbers of the rows
+    rows: NDArray[np.int64]  # (K, W), numbers of the rows
     weights: Array  # (K, W)
-    size: Array  # (K,), int64
+    size: NDArray[np.int64]  # (K,)
 
 
 class Plan(NamedTuple):
@@ -50,11 +51,11 @@ class Plan(NamedTuple):
     calibration: Array  # (3,)
     folded: Lists
     waiting: Lists  # after the fold
-    fold_row: Array  # (K,), int64: row after which the component is folded; -1: none
-    wrong: Array  # (K,), whether the fold that was tried has other rows than it should
+    fold_row: NDArray[np.int64]  # (K,), row after which the component is folded; -1: none
+    wrong: NDArray[np.bool_]  # (K,), whether the fold that was tried has other rows than it should
     n: Array  # (K,), rows behind the sketch after the fold
-    room: Array  # (H,), int64: rows of the window that go to the room
-    counts: Array  # (2,), int64: rows in `room`; the first row after which a fold is wrong, or -1
+    room: NDArray[np.int64]  # (H,), rows of the window that go to the room
+    counts: NDArray[np.int64]  # (2,), rows in `room`; the first row after which a fold is wrong, or -1
 
 
 class Spectrum(NamedTuple):
