@@ -43,7 +43,7 @@ BENCHMARKS = {
     "changes": Benchmark("changes.py", ("monitoring",)),
     "fleet": Benchmark("fleet.py", ("distributed", "streams", "persistence", *MIXTURE), needs="dask"),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
-    "gpu": Benchmark("gpu.py", ("figmn", *SHARED), needs="torch with a CUDA device", one_thread=False),
+    "gpu": Benchmark("gpu.py", ("figmn", "low_rank", *MIXTURE), needs="torch with a CUDA device", one_thread=False),
     "latency": Benchmark("latency.py", ("figmn", "ppca", "variational", "anomaly", *MIXTURE)),
     "missing": Benchmark("missing.py", MIXTURE),
     "mixture": Benchmark("mixture.py", ("figmn", *SHARED), one_thread=False),
