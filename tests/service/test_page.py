@@ -117,6 +117,8 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
         until(browser, lambda b: text(b, "rows") == "1,600")
         until(browser, lambda b: text(b, "state") == "live")
         until(browser, lambda b: (points(b, "likelihood", "log-likelihood") or [0])[-1] == 1600)
+        # Soon, while the list of the latest events still holds it.
+        until(browser, lambda b: "change" in text(b, "events"))
         curve = drawn_path(browser, "likelihood")
 
         summary = send(client, stream)
@@ -127,7 +129,6 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
         assert summary["changes"] > 0
         changes = [row for row in points(browser, "likelihood", "change") if row is not None]
         assert len(changes) == 2 * summary["changes"]
-        until(browser, lambda b: "change" in text(b, "events"))
 
         answers_like_the_api(browser, client)
     assert list(outside_requests(browser, service.url)) == []
