@@ -38,6 +38,17 @@ def test_a_sensor_is_off_when_both_measures_say_so_in_the_same_row(unusual):
     assert unusual.off[1]
 
 
+def test_two_sensors_that_leave_their_range_together_are_off_though_the_relation_cannot_say_so(unusual):
+    """A bearing that fails slowly: both rise together, and neither is known given so much of the other."""
+    found = Unusual(Episode(0, "unusual", 0, 0, 0.0, 0.0), 3)
+    both = FLOW + LOAD
+    found.take(row(60.0 * both), 1, -12.0, 20.0 * both, 0.5 * both)
+    assert not found.off.any(), "as on an afternoon that is warmer than all before"
+    found.take(row(60.0 * both), 2, -12.0, 30.0 * both, 0.5 * both)
+    assert found.off.tolist() == [False, True, True]
+    assert unusual.lasts(row(60.0 * both), 30.0 * both, 0.5 * both)
+
+
 def test_it_lasts_while_its_sensor_is_off_though_the_relation_has_got_used_to_it(unusual):
     assert unusual.lasts(row(20.0 * HEAT + 1.0), 3.0 * HEAT, 0.0 * HEAT)
 
