@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
@@ -163,3 +163,17 @@ def test_imputers_are_merged_with_imputers_only():
         StreamImputer(ONE).fit(X).merge(ONE)
     with pytest.raises(MergeError, match="IncrementalGaussianMixture cannot be merged with OnlinePPCA"):
         StreamImputer(ONE).fit(X).merge(StreamImputer(OnlinePPCA(1)).fit(X))
+
+
+def test_a_model_without_merge_is_named():
+    class Mean(BaseEstimator):
+        def partial_fit(self, X):
+            self.n_features_in_ = X.shape[1]
+            return self
+
+        def impute(self, X):
+            return np.nan_to_num(X)
+
+    imputer = StreamImputer(Mean()).partial_fit(X)
+    with pytest.raises(MergeError, match="Mean, has no merge"):
+        imputer.merge(imputer)

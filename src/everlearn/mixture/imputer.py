@@ -15,7 +15,7 @@ from everlearn.base.frames import in_kind_of
 from everlearn.errors import InputError, MergeError
 from everlearn.mixture.estimator import IncrementalGaussianMixture
 from everlearn.persistence.schema import require
-from everlearn.typing import ImputingModel, SaveableModel
+from everlearn.typing import ImputingModel, MergingModel, SaveableModel
 
 
 class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -147,6 +147,11 @@ class StreamImputer(MetaEstimatorMixin, OneToOneFeatureMixin, TransformerMixin, 
             if not isinstance(other, StreamImputer):
                 raise MergeError(f"StreamImputer cannot be merged with {type(other).__name__}.")
         models = [vars(imputer).get("model_") or imputer._empty_model() for imputer in (self, *others)]
+        for model in models:
+            if not isinstance(model, MergingModel):
+                raise MergeError(
+                    f"The imputer's model, {type(model).__name__}, has no merge; use a model of everlearn's."
+                )
         model = models[0].merge(*models[1:], method=method, weights=weights, n_components=n_components)
         merged: Self = clone(self)
         if model._is_started():
