@@ -8,12 +8,13 @@ PYTEST := $(BIN)/python -m pytest -q
 # A worker takes a stretch of the tests, and at the end some of another's: kernels are compiled and fixtures made once.
 SPREAD := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: help run test nightly test-nojit test-torch test-spark test-site lint types house docs results mutants fuzz soak wheel ci clean
+.PHONY: help run test test-slow nightly test-nojit test-torch test-spark test-site lint types house docs results mutants fuzz soak wheel ci clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make run    learn the demonstration stream and show what was learned"
-	@echo "make test   run the tests"
+	@echo "make test   run the tests, but for those that take long by nature"
+	@echo "make test-slow  run those: brokers, browsers, clusters, documentation, reproductions, quality over many seeds"
 	@echo "make nightly  the tests of laws with 1,000 random examples each"
 	@echo "make results  run the benchmarks, each writes its page (ARGS=--stale lists those that are out of date)"
 	@echo "make mutants  break each promise on purpose and see that the tests notice"
@@ -26,7 +27,11 @@ run: .venv/.installed
 	$(BIN)/everlearn learn --demo --model-file demo.evl --report demo.html
 
 test: .venv/.test
-	$(PYTEST) $(SPREAD)
+	$(PYTEST) $(SPREAD) -m "not slow"
+
+# What takes long by nature, marked `slow`: with `make test` it is every test there is.
+test-slow: .venv/.test
+	$(PYTEST) $(SPREAD) -m slow
 
 # The kernels as plain Python: numba can neither hide nor add a fault.
 test-nojit: .venv/.test

@@ -8,6 +8,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ[_name] = "1"
 
 import importlib.util
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from hypothesis import HealthCheck, settings
 from order import compiled_once
 
 ROOT = Path(__file__).parents[1]
+
+# A shell starts what it runs in the background with Ctrl-C ignored, which the tests of interrupts would then wait for.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "everlearn",
@@ -29,6 +34,7 @@ settings.register_profile("thorough", settings.get_profile("everlearn"), derando
 settings.load_profile("everlearn")
 
 
+@pytest.hookimpl(trylast=True)  # when -m has left out what it leaves out, so that both workers get a half
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests, and let those marked `torch` say what they need where torch is not installed."""
     items[:] = compiled_once(items)

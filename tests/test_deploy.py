@@ -19,6 +19,8 @@ from everlearn.service.app import create_app
 from everlearn.service.settings import Settings
 from service_tools import TestClient, as_json, learned
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def deploy(repository):

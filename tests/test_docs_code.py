@@ -19,7 +19,14 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PROSE if blocks(page, "python", "console")], ids=name_of)
+def pages_with_code():
+    """README is always run; the others, two minutes of whole programs, with the slow tests."""
+    for page in PROSE:
+        if blocks(page, "python", "console"):
+            yield pytest.param(page, marks=() if page == ROOT / "README.md" else pytest.mark.slow, id=name_of(page))
+
+
+@pytest.mark.parametrize("page", list(pages_with_code()))
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Reader(tmp_path).follow(page)

@@ -41,6 +41,7 @@ def loaded_by(statement):
     return set(json.loads(interpreter(f"{statement}; {show}")))
 
 
+@pytest.mark.slow
 def test_import_costs_less_than_half_of_scikit_learns():
     """CPU seconds beside those of `import sklearn.base`, which other work on the machine slows as much."""
     timed = (

@@ -3,7 +3,11 @@
 import re
 import runpy
 
+import pytest
+
 from everlearn.cli.commands import doctor
+
+pytestmark = pytest.mark.slow
 
 
 def words(svg):

@@ -41,6 +41,7 @@ def an_agent(**parameters):
     return MixtureQAgent(**{"scale": [1.0], "random_state": 0} | parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exploration", ["greedy", "epsilon", "optimistic", "thompson"])
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_learns_the_way_out(exploration, repeat):

@@ -9,6 +9,8 @@ from scipy.stats import kstest
 
 from everlearn import AnomalyDetector
 
+pytestmark = pytest.mark.slow
+
 ROWS, UNJUDGED = 10_000, 2000
 
 

@@ -8,6 +8,8 @@ from sklearn.metrics import average_precision_score
 
 from everlearn import AnomalyDetector
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(5)
 UNJUDGED = 500
 

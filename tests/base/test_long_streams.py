@@ -6,10 +6,13 @@ import sys
 import tracemalloc
 
 import numpy as np
+import pytest
 
 from everlearn import IncrementalGaussianMixture, dumps
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import state as states
+
+pytestmark = pytest.mark.slow
 
 
 def resident_mib():

@@ -59,6 +59,7 @@ def filled_by(rows, mixture):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "law", "n", "n_held_out"),
     [(irises, law_of_irises, 100, 50), (three_heaps, law_of_heaps, 300, 400), (three_heaps, law_of_heaps, 1000, 200)],
@@ -90,6 +91,7 @@ def test_em_twin_raises_the_likelihood():
     assert (np.diff(scores) > 0).all()
 
 
+@pytest.mark.slow
 def test_gaps_cost_at_most_five_times_the_time():
     """Processor time, the least of four; benchmarks/missing.py measures the ratio."""
     rng = np.random.default_rng(0)

@@ -95,6 +95,7 @@ def test_one_row(run, tmp_path):
     assert "1 rows" in run("learn", write(tmp_path / "t.csv", np.ones((1, 2)), "ab"))
 
 
+@pytest.mark.slow
 def test_the_demonstration_shows_what_it_promises(run):
     """With the rows and the seed that a newcomer sees: regimes, switches, faults with their sensors, gaps."""
     output = " ".join(run("learn", "--demo").split())
@@ -208,6 +209,7 @@ def test_help_and_version(run):
     assert run("--version").strip() == f"everlearn, version {everlearn.__version__}"
 
 
+@pytest.mark.slow
 def test_the_installed_program(table, tmp_path):
     """As a person runs it: a process of its own, with an exit status."""
     program = [sys.executable, "-m", "everlearn"]

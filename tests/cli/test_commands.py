@@ -251,6 +251,7 @@ def test_merge_and_reduce(run):
     assert "IncrementalGaussianMixture" in run("reduce", "p.evl", "-n", 2, "-o", "x.evl", status=1)
 
 
+@pytest.mark.slow
 def test_merge_keeps_its_list_and_does_it_again_without_one(run):
     for i in range(3):
         write(f"rows{i}.csv", X + i)
@@ -456,6 +457,7 @@ def test_doctor_ends_with_status_1_where_learning_fails(monkeypatch):
     assert "Learning does not work here" in result.output
 
 
+@pytest.mark.slow
 def test_bench(run):
     assert "Speed and memory" in run("bench", "--quick", "--only", "speed,gmr")
 

@@ -7,6 +7,8 @@ import pytest
 
 from everlearn.cli.deferred import defer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "use",

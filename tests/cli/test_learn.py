@@ -88,6 +88,7 @@ def test_bad_settings_and_names_are_wrong_usage(run, tmp_path, options, message)
     assert message in " ".join(run("learn", "t.csv", *options, status=2).split())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
 @pytest.mark.parametrize("options", [["--state", "run.db"], ["--scores", "s.csv"], ["--model-file", "m.evl"]])
 def test_a_limit_on_the_size_of_files_ends_with_status_4(tmp_path, options):

@@ -12,6 +12,8 @@ from everlearn.reporting.demo_report import DemoReport, blamed_columns, find_fau
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.store.records import Event
 
+pytestmark = pytest.mark.slow
+
 
 def whole(*arguments, **options):
     batches = list(demo_stream(*arguments, **options))

@@ -17,6 +17,8 @@ from everlearn.distributed import fit
 from everlearn.errors import ClusterError, InputError
 from everlearn.persistence.model_file import dumps
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip("distributed", reason="needs the extra cluster")
 dd = pytest.importorskip("dask.dataframe")
 da = pytest.importorskip("dask.array")

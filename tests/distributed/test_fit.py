@@ -207,6 +207,7 @@ def fit_with_a_killing(source, report, **options):
         killer.join()
 
 
+@pytest.mark.slow
 def test_processes_give_the_model_of_one_even_when_one_is_killed(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(6):

@@ -161,6 +161,7 @@ def test_forgotten_classes_become_rare():
     assert (model.predict(np.full((1, 4), np.nan)) == "ash").all()
 
 
+@pytest.mark.slow
 def test_probabilities_are_honest():
     """Overlapping classes in many columns: sure of itself no more often than right."""
     rng = np.random.default_rng(0)
@@ -184,6 +185,7 @@ def test_calibration_error_by_hand():
     assert model.calibration_error(X, y, n_bins=4) == pytest.approx(total / 300)
 
 
+@pytest.mark.slow
 def test_gaps_cost_little():
     X, y = three_classes(900, gaps=0.2)
     test, truth = three_classes(1500, seed=1)

@@ -7,6 +7,8 @@ from everlearn import IncrementalGaussianMixtureClassifier
 from everlearn.mixture import classifier as module
 from everlearn.mixture.keep.reconsider import gathered, refreshed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def asked():

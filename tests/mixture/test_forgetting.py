@@ -47,6 +47,7 @@ def test_one_component_is_the_exponentially_weighted_mean(factor):
     assert model.effective_samples_ == pytest.approx(w.sum(), rel=0.03)
 
 
+@pytest.mark.slow
 def test_what_no_longer_holds_is_forgotten():
     rng = np.random.default_rng(2)
     X = np.concatenate([rng.normal(0, 1, (1500, 2)), rng.normal(30, 1, (1500, 2))])
@@ -57,6 +58,7 @@ def test_what_no_longer_holds_is_forgotten():
     assert kept.weights_[kept.means_[:, 0] < 15].sum() == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "best"), [(0.0, 1.0), (0.02, 0.98)])
 def test_adaptive_is_as_good_as_the_best_factor(rate, best):
     X = drifting(2000, rate)

@@ -41,6 +41,7 @@ def test_order_makes_no_difference_and_arguments_stay(seed, sizes, weighted):
     assert [everlearn.dumps(model) for model in models] == before
 
 
+@pytest.mark.slow
 @examples(4)
 @given(seed=seeds, n=st.sampled_from([400, 3500]))
 def test_bracketing_makes_little_difference(seed, n):
@@ -104,6 +105,7 @@ def test_sample_is_in_proportion_to_the_rows():
     assert np.exp(sample.level[0]) == pytest.approx(40, rel=0.15)
 
 
+@pytest.mark.slow
 def test_gaps_survive():
     rng = np.random.default_rng(6)
     X = groups(rng, 2000)
@@ -182,6 +184,7 @@ def bent(rng, n):
     return np.column_stack([t, 3.0 * np.sin(t), np.cos(2.0 * t)]) + 0.1 * rng.normal(size=(n, 3))
 
 
+@pytest.mark.slow
 def test_parts_that_hold_all_their_rows_are_learned_anew():
     """As good as one pass where each part saw too little, and the same however they are merged."""
     rng = np.random.default_rng(3)

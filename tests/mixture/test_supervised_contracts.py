@@ -22,6 +22,8 @@ MODES = {
 }
 # These depend neither on the mode nor on what the model does inside.
 ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
+# Thousands of rows, learned by every class or searched again and again: two thirds of the time of all checks.
+LONG = ("check_memory_is_bounded", "check_300_columns", "check_failure_changes_nothing", "check_input_is_left_alone")
 
 
 def cannot_apply(estimator):
@@ -37,7 +39,8 @@ def stream_cases():
     for mode, model in MODES.items():
         for name, check in stream_checks(model):
             if mode != "diagonal, forgetting" or name not in ONCE:
-                yield pytest.param(check, id=f"{mode}: {name}")
+                slow = mode == "diagonal, forgetting" or (mode != "FIGMN" and name in LONG)
+                yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 
 
 @pytest.mark.parametrize("check", list(stream_cases()))

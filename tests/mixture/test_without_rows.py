@@ -60,6 +60,7 @@ def test_no_row_is_in_the_file_and_it_is_small(model, stream, tmp_path):
     assert kept.tobytes() in saved(keeps, tmp_path)
 
 
+@pytest.mark.slow
 def test_groups_are_found_shuffled_and_sorted(model, stream):
     X, label = stream
     assert model.n_components_ == 5
@@ -70,6 +71,7 @@ def test_groups_are_found_shuffled_and_sorted(model, stream):
     assert in_order.score(test) > rows.score(test) - 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [1, 2, 8])
 def test_one_gaussian_stays_one(columns):
     found = [
@@ -81,6 +83,7 @@ def test_one_gaussian_stays_one(columns):
     assert found == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_two_groups_that_came_as_one_component_are_told_apart_later():
     """The warm-up sees one group; the second comes so slowly that no row opens a component."""
     rng = np.random.default_rng(1)
@@ -124,6 +127,7 @@ def test_merged_models_hold_no_rows_and_know_what_all_knew(stream):
     assert not warm[0].merge(warm[1], n_components=3).keeps_rows_
 
 
+@pytest.mark.slow
 def test_gaps_weights_and_forgetting_work(stream):
     X = stream[0].copy()
     complete = IncrementalGaussianMixture(reservoir=0).partial_fit(X).score(X)

@@ -13,7 +13,10 @@ from everlearn.watch.episodes import Blame, Episode
 from everlearn.watch.sentences import sentence
 from everlearn.watch.traces import TracePoint
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed"),
+    pytest.mark.slow,
+]
 ISO = TimeFormat("iso", zone="+00:00")
 COLUMNS = ["flow [m3/h]", "bearing temp [°C]", "speed [rpm]"]
 BEGIN = 1762300800.0  # 2025-11-05 00:00 UTC

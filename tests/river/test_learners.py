@@ -81,6 +81,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("learner", "share"), CHECKED, ids=str)
 def test_passes_rivers_checks(learner, share, monkeypatch):
     """On a share of the rows, to save time; for detectors on data that river brings, not on data it downloads."""
@@ -349,6 +350,7 @@ def test_index_of_a_frame_is_kept_and_text_refused():
 # -- in river's company ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_detector_in_a_progressive_validation():
     model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(1))
     metric = metrics.RollingROCAUC(window_size=1500)
@@ -356,6 +358,7 @@ def test_detector_in_a_progressive_validation():
     assert metric.get() > 0.95
 
 
+@pytest.mark.slow
 def test_scores_fit_the_metric_that_takes_numbers_from_0_to_1():
     model = preprocessing.StandardScaler() | AnomalyDetector(IncrementalGaussianMixture(1))
     metric = metrics.ROCAUC(n_thresholds=50)
@@ -363,6 +366,7 @@ def test_scores_fit_the_metric_that_takes_numbers_from_0_to_1():
     assert metric.get() > 0.9
 
 
+@pytest.mark.slow
 def test_intervals_of_a_regressor():
     rng, regressor, inside = np.random.default_rng(0), Regressor(), []
     assert regressor.predict_one({"u": 0.0}, with_interval=True).lower == -np.inf
@@ -386,6 +390,7 @@ def test_detector_in_a_filter():
     assert not quantile.classify(quantile.score_one({"heat": 20.0, "flow": 40.0}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "peer", "stream", "metric"),
     [
@@ -406,6 +411,7 @@ def test_predictions_in_a_progressive_validation(model, peer, stream, metric):
     assert ours.is_better_than(theirs)
 
 
+@pytest.mark.slow
 def test_clusterer_in_a_progressive_validation():
     """Three clusters: of two, river's silhouette takes the nearer centre for the second nearest and is always 1."""
     dicts, _ = make_dicts(400)
@@ -427,10 +433,12 @@ def error_with_gaps(*first):
     return evaluate.progressive_val_score(stream, model, metrics.MAE()).get(), np.abs(X[:, 1] - 20.0).mean()
 
 
+@pytest.mark.slow
 def test_imputer_in_a_pipeline():
     assert error_with_gaps(Imputer())[0] < 0.9 * error_with_gaps()[0]
 
 
+@pytest.mark.slow
 def test_imputer_and_transformer_in_a_pipeline():
     error, of_mean = error_with_gaps(Imputer(), Transformer(OnlinePPCA(2)))
     assert error < 0.75 * of_mean

@@ -6,8 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import numpy as np
+import pytest
 
 from service_tools import as_json, http_client, learned
+
+pytestmark = pytest.mark.slow
 
 KILLS = 3
 SENDERS = 4

@@ -21,7 +21,10 @@ from everlearn.watch.traces import TracePoint
 from everlearn.watch.watcher import Watcher
 from service_tools import Service
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed"),
+    pytest.mark.slow,
+]
 COLUMNS = [f"sensor {j} [bar]" for j in range(8)]
 ISO = TimeFormat("iso", zone="+00:00")
 PEAK = 40  # hour of the largest value of the sixth sensor

@@ -32,9 +32,12 @@ FLAGS = (
 )
 TOKEN = "a-token-that-is-long-enough"
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed: .ci/install-system-packages"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="chromium and chromium-driver are not installed: .ci/install-system-packages"
+    ),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from everlearn.streams.session import Session
 from everlearn.streams.store.store import Store
 from service_tools import as_json, learned
 
+pytestmark = pytest.mark.slow
+
 TOKEN, READER = "0123456789abcdefghij", "abcdefghij0123456789"
 
 

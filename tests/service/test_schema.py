@@ -13,6 +13,8 @@ from schemathesis.specs.openapi.checks import (
 
 from service_tools import Service, as_json, learned
 
+pytestmark = pytest.mark.slow
+
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
 
 

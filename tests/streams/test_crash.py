@@ -11,6 +11,8 @@ import pytest
 from brokers_for_tests import MockKafka, redis_server
 from everlearn.streams.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 KILLS = 9  # for each of three sources
 rng = np.random.default_rng(0)
 NAMES = ["a", "b", "c"]

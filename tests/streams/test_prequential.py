@@ -111,6 +111,7 @@ def watched(model, splits, pause=False):
     return np.concatenate(density), np.concatenate(novel), changes, monitor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", models(), ids=lambda model: type(model).__name__)
 def test_faults_and_changes_are_seen_in_any_batches_and_after_pauses(model):
     density, novel, changes, monitor = watched(model.copy(), [])

@@ -104,6 +104,7 @@ def runs_beside_the_oracle(first_seed, n_runs, outliers):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 def test_abrupt_changes_are_found_and_learned_like_a_batch():
     late, best, *soon, changes, noise = runs_beside_the_oracle(0, 60, outliers=0.0)
     assert late < 1.15 * best
@@ -112,6 +113,7 @@ def test_abrupt_changes_are_found_and_learned_like_a_batch():
     assert noise == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_outliers_are_not_changes():
     late, best, *_, changes, noise = runs_beside_the_oracle(100, 60, outliers=0.02)
     assert late < 1.6 * best
@@ -119,6 +121,7 @@ def test_outliers_are_not_changes():
     assert noise == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "limit", "memory"), [(0.05, 2.3, 100), (0.2, 3.4, 30), (1.0, 6.2, 10)])
 def test_drift_is_followed_with_a_short_memory(step, limit, memory):
     """Degrees a row, and the error of the best window times 1.25; measured from row 300 on."""
@@ -143,6 +146,7 @@ def test_a_quiet_stream_is_remembered_whole():
     assert angle(model.components_, AXES[0]) < 1.1 * angle(PCA(1).fit(X).components_, AXES[0]) + 0.05
 
 
+@pytest.mark.slow
 def test_quiet_streams_are_learned_as_well_as_by_a_batch():
     """Nothing is gained by forgetting, and little may be lost by the readiness to do so."""
     rows, found = np.arange(999, 2000, 50), []

@@ -14,6 +14,8 @@ from everlearn import OnlinePPCA
 from everlearn.distributed import engines, fit
 from everlearn.errors import ClusterError
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 600 << 20  # bytes of a worker
 
 

@@ -25,6 +25,8 @@ from everlearn.streams.store import records
 from everlearn.streams.store.store import Store
 from service_tools import Service, TestClient, as_json, learned
 
+pytestmark = pytest.mark.slow
+
 X = np.random.default_rng(0).normal(size=(60, 2))
 
 

@@ -21,6 +21,8 @@ from everlearn.streams.store import store as store_module
 from everlearn.streams.store.store import Store
 from service_tools import TestClient, as_json, learned
 
+pytestmark = pytest.mark.slow
+
 STEPS = settings(max_examples=12, stateful_step_count=25)
 NAMES = st.sampled_from(["a", "b"])
 SIZES = st.integers(1, 12)

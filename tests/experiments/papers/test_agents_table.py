@@ -7,6 +7,8 @@ import pytest
 from everlearn.agents import comparison
 from everlearn.experiments.papers import Context, choose, run_item
 
+pytestmark = pytest.mark.slow
+
 PACE = {"cart-pole": 100, "mountain-car": 300, "acrobot": 200}
 
 

@@ -13,6 +13,8 @@ from everlearn.experiments.papers.figmn.igmn import Figmn, Igmn
 from everlearn.experiments.papers.figmn.weka import TABLE_2, TABLE_3, figmn, folds
 from everlearn.experiments.papers.nat_oem.protocol import make
 
+pytestmark = pytest.mark.slow
+
 QUICK = [
     "nat-oem:table1",
     "nat-oem:rank",

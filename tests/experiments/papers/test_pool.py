@@ -99,6 +99,7 @@ def test_one_paper_needs_no_processes(keys):
 # -- running ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds(monkeypatch, tmp_path):
     monkeypatch.delenv("EVERLEARN_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -116,6 +117,7 @@ def test_processes_find_what_one_finds(monkeypatch, tmp_path):
     assert apart["continual:disjoint"]["verdict"] == "skipped"
 
 
+@pytest.mark.slow
 def test_times_are_measured_here_when_all_else_is_done():
     items = [item("t", where, alone=True), item("a", where), item("b", where, paper="figmn")]
     found = findings(plan(items, Settings(), processes=2))
@@ -130,6 +132,7 @@ def quotients(context):
     return Findings(str(found), [Claim("a", "b", True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_parts_of_an_item_are_the_same_in_any_number_of_processes(jobs):
     told = []
@@ -165,6 +168,7 @@ def test_an_item_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch
     assert place.read_text(encoding="utf-8").split()[5:] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_progress_of_every_process_is_told():
     told = []
     items = [item("a", count), item("b", count, paper="figmn")]
@@ -177,6 +181,7 @@ def test_progress_of_every_process_is_told():
 # -- ends ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
@@ -196,6 +201,7 @@ def test_an_error_ends_everything_and_keeps_what_was_found(bad, error, message):
     assert time.monotonic() - start < 50.0
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_processes_at_once():
     def interrupt(item, section):
         raise KeyboardInterrupt
@@ -206,6 +212,7 @@ def test_an_interrupt_ends_the_processes_at_once():
     assert time.monotonic() - start < 50.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="signals to a group of processes are POSIX")
 def test_ctrl_c_leaves_what_was_done(tmp_path):
     # A full run of nat-oem:fig1 takes far longer than online-vb:fig4.

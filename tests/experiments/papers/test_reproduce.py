@@ -142,6 +142,7 @@ def test_missing_extra_skips_the_section():
 # -- the program -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_quick_run_writes_report_and_results(no_data):
     result = run_cli("--quick", "--markdown", "page.md", *SMALL)
     assert result.exit_code == 0, result.output

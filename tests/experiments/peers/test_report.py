@@ -141,6 +141,7 @@ def test_our_models_take_gaps_and_single_columns(column, shared_data, monkeypatc
     assert {r.contender.name: r.why for r in rows if {"failed", "no"} & set(r.values.values())} == {}
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch):
     pytest.importorskip("gmr")
     monkeypatch.chdir(tmp_path)

@@ -22,6 +22,8 @@ from everlearn.streams.sources.schema import ALL_NUMBERS, Columns
 from everlearn.streams.store.store import Store
 from everlearn.streams.writers import open_writer
 
+pytestmark = pytest.mark.slow
+
 rng = np.random.default_rng(0)
 X = rng.normal(size=(500, 2))
 RECORDS = [dict(zip("ab", row, strict=True)) for row in X.tolist()]

@@ -283,6 +283,7 @@ with Store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_file_holds_one_whole_step(path):
     rng = np.random.default_rng(0)
     for _ in range(3):
