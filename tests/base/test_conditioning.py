@@ -12,6 +12,7 @@ from everlearn import IncrementalGaussianMixture
 from everlearn.errors import InputError
 from everlearn.figmn import ask as asking
 from everlearn.persistence.model_file import dumps
+from examples import examples
 
 D = 5
 NAMES = ["flow", "heat", "pressure", "speed", "torque"]
@@ -171,6 +172,7 @@ def test_units_do_not_matter(power):
     assert np.allclose(densities[0] - shift, densities[1], rtol=1e-12, atol=1e-9)
 
 
+@examples(8)
 @given(order=st.permutations(range(D)))
 def test_order_of_columns_does_not_matter(order):
     X = rows(30, seed=5)
@@ -186,6 +188,7 @@ def test_an_interval_that_is_no_probability_is_refused_by_its_name(interval):
         MODEL.predict_columns(rows(5), target=0, interval=interval)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"covariance_type": "full"}], ids=["default", "full"])
 def test_intervals_cover_fresh_rows(parameters):
     """Not the model's own samples: other rows of the law that it was learned from."""

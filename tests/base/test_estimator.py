@@ -106,7 +106,7 @@ def test_interrupted_learning_is_undone(kind, seconds):
         killer.join()
     if learned.n_samples_seen_ == 500:
         assert dumps(learned) == before
-        more = X[:900], *targets(learned, 900)
+        more = X[:300], *targets(learned, 300)
         assert dumps(learned.partial_fit(*more)) == dumps(again.partial_fit(*more))
     else:  # the batch was done before the interrupt came
         assert learned.n_samples_seen_ == 500 + len(X)

@@ -21,6 +21,7 @@ def fleet():
     return [small(seed) for seed in range(FAN_IN + 40)]
 
 
+@pytest.mark.slow
 def test_many_models_know_what_all_know_whatever_their_order(fleet):
     merged = everlearn.merge(fleet)
     assert merged.n_samples_seen_ == 40 * len(fleet)

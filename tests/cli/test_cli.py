@@ -109,6 +109,7 @@ def test_the_demonstration_shows_what_it_promises(run):
     assert int(re.search(r"(\d+) of 10,000 rows are false alarms", output)[1]) <= 5
 
 
+@pytest.mark.slow
 def test_demo(run):
     output = run("learn", "--demo", "--rows", 3000, "--seed", 3, "--model-file", "demo.evl", "--report", "demo.html")
     report = Path("demo.html").read_text(encoding="utf-8")

@@ -89,6 +89,7 @@ def test_suggestions_can_be_pasted(hot):
     assert "Episode 1 is marked as normal" in command(*shlex.split(commands[2])[1:])
 
 
+@pytest.mark.slow
 def test_suggestions_of_a_watcher_with_a_name_of_its_own(run, tmp_path):
     X = machine(1200)
     X[900:960, 1] += 12.0
@@ -249,6 +250,7 @@ def test_one_watcher_a_device(run, tmp_path):
 # -- live streams ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_live_stream_that_falls_silent_is_an_episode(run, tmp_path, monkeypatch):
     monkeypatch.setattr("everlearn.watch.watcher.LEAST_SILENCE", 0.3)
     X = machine(40)
@@ -315,6 +317,7 @@ def filled_kafka(folder):
     yield f"kafka://{kafka.address}", put
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", [filled_redis, filled_kafka])
 def test_a_broker_is_watched_and_told(broker, tmp_path):
     """Rows come from a broker and episodes go to it; a second run goes on behind the first, and a key appears."""
@@ -343,6 +346,7 @@ def test_a_broker_is_watched_and_told(broker, tmp_path):
     assert (episode.kind, episode.blamed[0], episode.begin) == ("unusual", "heat", START.timestamp() + 740)
 
 
+@pytest.mark.slow
 def test_mqtt_is_watched_and_told(tmp_path):
     """A broker keeps messages for the sessions that it knows: that of the run, and that of who reads the alarms."""
     pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")

@@ -161,6 +161,7 @@ def test_a_kernel_can_be_sent_to_another_process(package):
     assert output(package, code) == "2 True\n"
 
 
+@pytest.mark.slow
 def test_with_a_numba_that_was_not_tried_kernels_are_compiled_in_full(package):
     code = (
         "import numba\n"
@@ -197,6 +198,7 @@ def test_a_cached_kernel_that_allocates_runs_without_the_compiler_and_another_is
     assert output(package, code) == "2.0 2.0 2.0 1 False\n2.0 2.0 2.0\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["enable", "disable"])
 def test_the_garbage_collector_waits_for_the_compiler(package, before):
     (package / "arrays.py").write_text(ARRAYS)

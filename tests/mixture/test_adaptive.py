@@ -45,6 +45,7 @@ def test_another_factor_leaves_rows_with_the_weight_that_they_have_now():
     assert not np.shares_memory(other.model.components.means, state.model.components.means)
 
 
+@pytest.mark.slow
 def test_outliers_are_no_evidence_for_a_change():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(2000, 2))

@@ -54,6 +54,7 @@ def test_a_column_that_one_model_lacks_is_a_gap(reservoir):
     everlearn.loads(everlearn.dumps(merged)).partial_fit(rows(300, 5)[["b", "a", "c"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_known", "n_lacking"), [(100, 1200), (1200, 100), (60, 60)])
 def test_models_that_warm_up(n_known, n_lacking):
     merged = everlearn.merge([learned(1, "ab", n_lacking), learned(2, "abc", n_known)])

@@ -46,7 +46,7 @@ def in_one_batch(gaps):
     return X, in_batches(X, [])
 
 
-@examples(15)
+@examples(6)
 @given(st.lists(st.integers(0, 1300), max_size=6), st.booleans())
 def test_any_split_into_batches_gives_the_same_model(cuts, gaps):
     X, whole = in_one_batch(gaps)

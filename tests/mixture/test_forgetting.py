@@ -23,7 +23,7 @@ def in_one_batch(forgetting):
     return everlearn.dumps(IncrementalGaussianMixture(forgetting=forgetting).partial_fit(drifting(900, 0.01)))
 
 
-@examples(6)
+@examples(4)
 @given(cuts=st.lists(st.integers(0, 900), max_size=5), forgetting=st.sampled_from([0.95, 0.995, "adaptive"]))
 def test_any_split_into_batches_gives_the_same_model(cuts, forgetting):
     parts = IncrementalGaussianMixture(forgetting=forgetting)

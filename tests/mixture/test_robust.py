@@ -100,6 +100,7 @@ def test_groups_that_take_turns_are_found():
     assert IncrementalGaussianMixture().fit(X).n_components_ == 2
 
 
+@pytest.mark.slow
 def test_groups_in_many_columns_are_found():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(900, 40)) + 3.0 * rng.integers(2, size=(900, 1))

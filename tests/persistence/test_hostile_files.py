@@ -91,7 +91,7 @@ def use(model, stream):
 
 
 @pytest.mark.parametrize(("cls", "mode"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
-@pytest.mark.parametrize("n_rows", [50, 400])
+@pytest.mark.parametrize("n_rows", [50, pytest.param(400, marks=pytest.mark.slow)])
 def test_hostile_states(cls, mode, n_rows):
     estimator = cls(**mode)
     stream = make_stream(estimator, n_rows)

@@ -12,6 +12,7 @@ from everlearn.ppca import ask, keep, learn
 from everlearn.ppca.keep import Every, NaturalConstraint, OnChange
 from everlearn.ppca.schedules import PowerSchedule, as_schedule
 from everlearn.ppca.state import PPCA, factor, init
+from examples import examples
 
 GAIN = PowerSchedule(0.9, 0.9)
 
@@ -46,6 +47,7 @@ def assert_same(state, twin, rtol=1e-9):
 
 @pytest.mark.parametrize("fisher", ["appendix", "body"])
 @pytest.mark.parametrize("gaps", [0.0, 0.3])
+@examples(10)
 @given(seed=st.integers(0, 10**6))
 def test_step_policy_equals_its_twin(fisher, gaps, seed):
     X, first = make_rows(seed, gaps=gaps), make_rows(seed + 1, 30)

@@ -248,6 +248,7 @@ def events_of(url, path, n, headers=None):
                     return found
 
 
+@pytest.mark.slow
 def test_events_are_streamed_and_resumed(start_service):
     service = start_service()
     rng = np.random.default_rng(0)
@@ -264,6 +265,7 @@ def test_events_are_streamed_and_resumed(start_service):
     assert events_of(service.url, "/models/a/events", 1, {"Last-Event-ID": str(first[0])})[0] == second
 
 
+@pytest.mark.slow
 def test_a_deleted_model_ends_its_stream(start_service):
     service = start_service()
     with service.client() as client:

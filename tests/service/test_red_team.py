@@ -19,8 +19,6 @@ from everlearn.streams.session import Session
 from everlearn.streams.store.store import Store
 from service_tools import as_json, learned
 
-pytestmark = pytest.mark.slow
-
 TOKEN, READER = "0123456789abcdefghij", "abcdefghij0123456789"
 
 
@@ -176,6 +174,7 @@ def test_equal_questions_are_answered_once(client, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.slow
 def test_expensive_questions_leave_room_for_everything_else(start_service, tmp_path, state, wide):
     """More slow questions than there are threads: rows are taken, and health is told, at once."""
     with Store(state) as store:
@@ -209,6 +208,7 @@ def test_expensive_questions_leave_room_for_everything_else(start_service, tmp_p
 # -- connections -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dribbled_headers_do_not_keep_others_out(start_service):
     service = start_service("--header-seconds", "2", "--connections-per-address", "50")
     host, port = service.url.removeprefix("http://").split(":")
@@ -234,6 +234,7 @@ def test_dribbled_headers_do_not_keep_others_out(start_service):
         each.close()
 
 
+@pytest.mark.slow
 def test_a_connection_serves_many_requests(start_service):
     """The deadline begins anew with each request; it does not end a connection that is in use."""
     service = start_service("--header-seconds", "1")
