@@ -14,6 +14,8 @@ from everlearn import Client
 from everlearn.errors import InputError, ServiceError
 from service_tools import Service
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 X = RNG.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=300)
 

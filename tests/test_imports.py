@@ -86,6 +86,7 @@ def model_file(request, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "slow"),
     [("show", {"scipy", "sklearn", "numba", "pandas"}), ("ask", {"sklearn", "numba", "pandas"})],
@@ -102,6 +103,7 @@ def test_questions_to_a_file_import_little(model_file, command, slow):
     assert found & slow == set()
 
 
+@pytest.mark.slow
 def test_learning_the_demonstration_imports_no_table_library(tmp_path):
     """pandas, and pyarrow with it, take 0.4 s of CPU to import."""
     arguments = ["learn", "--demo", "--rows", "300", "--report", str(tmp_path / "r.html")]
@@ -139,6 +141,7 @@ def requirements():
                 yield (f"{path.name}:{node.lineno}", *(value.value for value in values))
 
 
+@pytest.mark.slow
 def test_every_named_extra_brings_the_module():
     for place, module, extra in requirements():
         assert extra in USER_EXTRAS, f"{place} names an extra that pyproject.toml does not have"

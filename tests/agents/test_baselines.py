@@ -97,6 +97,7 @@ def test_traces_of_an_endless_memory_fit():
     assert agent.n_traces <= agent.tiles.size
 
 
+@pytest.mark.slow
 def test_dqn_finds_the_way():
     agent = DQN(hidden=(16,), rate=5e-3, first=100, every=1, steps=1, period=50, exploring=800, random_state=0)
     returns = agent.train(Walk(), 90, seed=0)

@@ -63,6 +63,7 @@ def test_values_are_discounted_returns_with_margins():
     assert agent.values([[400.0]])[0] == pytest.approx([0.0, 0.0], abs=1e-9)  # nothing known: the prior
 
 
+@pytest.mark.slow
 def test_margins_shrink_with_what_is_learned():
     agent = an_agent(memory=100)
     agent.fit([[0.0, 0], [0.0, 1]], [1.0, 2.0])
@@ -248,6 +249,7 @@ def test_play_stops_when_told():
     assert len(returns) == 3
 
 
+@pytest.mark.slow
 def test_balances_a_pole():
     agent = TASKS["cart-pole"].agent(random_state=1)
     returns, start = episodes_of("cart-pole", agent, seed=1, max_episodes=60)

@@ -15,7 +15,13 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in stream_checks(AnomalyDetector())])
+def stream_cases():
+    for name, check in stream_checks(AnomalyDetector()):
+        slow = name in ("check_memory_is_bounded", "check_failure_changes_nothing")  # thousands of rows
+        yield pytest.param(check, id=name, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("check", list(stream_cases()))
 def test_streaming_contract(check):
     check()
 

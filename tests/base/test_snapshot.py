@@ -89,8 +89,17 @@ def answers_of(model, X):
     return np.asarray(getattr(model, next(name for name in names if hasattr(model, name)))(X))
 
 
-@pytest.mark.parametrize("rows", [30, 460])
-@pytest.mark.parametrize("name", ESTIMATORS)
+# Searches of these take long: while they warm up, and with the slow tests, after it.
+SEARCHING = ("adaptive", "diagonal", "classifier", "regressor")
+
+
+def cases():
+    for name in ESTIMATORS:
+        for rows in (30, 460):
+            yield pytest.param(name, rows, marks=pytest.mark.slow if rows == 460 and name in SEARCHING else ())
+
+
+@pytest.mark.parametrize(("name", "rows"), list(cases()))
 def test_models_taught_row_by_row_can_be_copied(name, rows):
     """During the warm-up, and with searches and compiled references at hand; the copies go on learning as the model."""
     X = rows_of_two_groups(rows + 40)

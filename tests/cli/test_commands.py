@@ -132,6 +132,7 @@ def test_a_detector_scores_rows_and_names_the_column_to_blame(run):
     assert everlearn.load("d.evl").n_samples_seen_ == 800
 
 
+@pytest.mark.slow
 def test_learning_a_detector_tells_what_is_strange(run):
     odd = X.copy()
     odd[700, 1] += 12 * X[:, 1].std()
@@ -295,6 +296,7 @@ def test_privacy(run):
     assert "has no copy without its rows" in run("export", "p.evl", "--min-rows", 20, "-o", "x.evl", status=1)
 
 
+@pytest.mark.slow
 def test_models_with_a_target(run):
     labels = np.where(X[:, 0] > 4, "high", "low")
     with open("parts.csv", "w") as file:
@@ -417,6 +419,7 @@ def test_a_full_disk_leaves_no_half_report(run, monkeypatch):
     assert sorted(os.listdir()) == ["m.evl", "rows.csv"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there(run):
     pytest.importorskip("redis")
     assert "cannot be reached" in run("learn", "redis://127.0.0.1:1/x", "--patience", 0, status=4)

@@ -154,6 +154,7 @@ def test_a_run_does_not_end_for_columns_that_come_and_go(run, tmp_path):
     assert len(said) == 3
 
 
+@pytest.mark.slow
 def test_with_grow_a_sensor_that_appears_is_learned_and_watched(run, tmp_path):
     X = machine(1800)
     X[1700:1760, 3] += 6.0
@@ -189,6 +190,7 @@ def test_only_what_was_asked_for_grows(run, tmp_path):
 # -- rows and times --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_stream_and_not_of_the_healthy_file(run, tmp_path):
     X = machine(1800)
     write(tmp_path / "good.csv", X[:700])
@@ -391,6 +393,7 @@ def test_wrong_options_are_explained(run, tmp_path, arguments, status, message):
     assert message in " ".join(run("watch", "a.csv", *arguments, status=status).split())
 
 
+@pytest.mark.slow
 def test_one_stamp_years_ahead_is_no_gap_and_not_the_end_of_the_chart(run, tmp_path):
     X = machine(1000)
     write(tmp_path / "day.csv", X)

@@ -169,6 +169,7 @@ def test_text_is_left_out_gaps_are_learned_and_order_of_columns_is_free(parts, t
     assert list(chosen.feature_names_in_) == ["load", "rpm"]
 
 
+@pytest.mark.slow
 def test_targets(parts, tmp_path):
     for i, X in enumerate(parts):
         kind = np.where(X[:, 0] > 4.0, "high", "low")
@@ -223,6 +224,7 @@ def test_processes_give_the_model_of_one_even_when_one_is_killed(tmp_path):
         fit_with_a_killing(tmp_path, report, retries=0)
 
 
+@pytest.mark.slow
 def test_other_joblib_backends(folder, learned):
     threads, _ = fit(IncrementalGaussianMixture(), folder, engine="threading", workers=2)
     assert dumps(learned) == dumps(threads)
@@ -233,6 +235,7 @@ def test_other_joblib_backends(folder, learned):
 # -- bad days ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_partition_that_cannot_be_read_is_tried_again_and_then_an_error(folder, learned, monkeypatch):
     failures = iter([True, False, True])
 
@@ -288,6 +291,7 @@ def test_partitions_that_do_not_fit(parts, tmp_path, text, message):
         one_process(IncrementalGaussianMixture(), tmp_path)
 
 
+@pytest.mark.slow
 def test_text_far_down_in_a_column_of_numbers(parts, tmp_path):
     write_csv(tmp_path / "a.csv", parts[0])
     (tmp_path / "b.csv").write_text("rpm,temp,load\n" + "1,2,3\n" * 300_000 + "1,oops,3\n")

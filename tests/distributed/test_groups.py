@@ -36,6 +36,7 @@ def test_groups_of_one_partition_are_learned_alone(folder):
         assert groups.rows[name] == len(own)
 
 
+@pytest.mark.slow
 def test_groups_of_several_partitions_are_merged(folder, tmp_path):
     groups, _ = learned(folder, by="device", columns=["a", "b"])
     parts = [learned(folder / f"{i}.csv", by="device").model["3"] for i in range(3)]

@@ -25,6 +25,7 @@ def run(tmp_path, monkeypatch):
     return command
 
 
+@pytest.mark.slow
 def test_files_are_learned_apart_and_merged(run):
     output = run("day-*.csv", "--workers", "1", "--model-file", "days.evl")
     assert "1,200 rows of 3 partitions" in output

@@ -46,7 +46,8 @@ def test_scikit_learn_contract(estimator, check):
 def stream_cases():
     for mode, model in MODES.items():
         for name, check in stream_checks(model):
-            yield pytest.param(check, id=f"{mode}: {name}")
+            slow = mode != "default" and name == "check_memory_is_bounded"  # 8,000 rows each
+            yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 
 
 @pytest.mark.parametrize("check", list(stream_cases()))

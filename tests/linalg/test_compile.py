@@ -70,6 +70,7 @@ def output(folder, code, **environment):
     ).stdout
 
 
+@pytest.mark.slow
 def test_a_changed_helper_in_another_file_is_not_served_from_the_cache(package):
     assert run(package) == (2, 0)
     assert run(package) == (2, 1)
@@ -137,6 +138,7 @@ def test_what_a_kernel_calls_is_compiled_as_a_part_and_python_can_call_it_all_th
     assert output(package, code) == "2 0 0\n2 2.5 2\n3.5 2\n", "parts lie in the cached kernel"
 
 
+@pytest.mark.slow
 def test_a_part_finds_its_constants_fresh_and_from_the_cache(package):
     (package / "helper.py").write_text(
         "from toy.kernels.compile import kernel\n\n@kernel\ndef helper(x):\n    print('part', x)\n"
@@ -186,6 +188,7 @@ def doubled(x):
 """
 
 
+@pytest.mark.slow
 def test_a_cached_kernel_that_allocates_runs_without_the_compiler_and_another_is_compiled_after_it(package):
     """Loading machine code imports nothing that only compiling needs; what it calls of the runtime is there."""
     (package / "arrays.py").write_text(ARRAYS)

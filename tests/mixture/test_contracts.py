@@ -19,9 +19,13 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [pytest.param(check, id=f"{mode}: {name}") for mode, m in MODES.items() for name, check in stream_checks(m)],
-)
+def stream_cases():
+    for mode, model in MODES.items():
+        marks = pytest.mark.slow if mode == "fixed, forgetting" else ()
+        for name, check in stream_checks(model):
+            yield pytest.param(check, id=f"{mode}: {name}", marks=marks)
+
+
+@pytest.mark.parametrize("check", list(stream_cases()))
 def test_streaming_contract(check):
     check()

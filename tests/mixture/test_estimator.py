@@ -95,7 +95,7 @@ def test_separated_groups_are_found(n, D, K):
 
 
 @pytest.mark.parametrize(("n", "D"), [(200, 1), (1000, 2), (1000, 8), (4000, 3), (600, 20)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_gaussian_stays_one(n, D, seed):
     rng = np.random.default_rng([seed, n, D])
     X = rng.normal(size=(n, D)) @ rng.normal(size=(D, D))

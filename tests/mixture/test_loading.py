@@ -39,6 +39,11 @@ def test_file_holds_no_unused_room(n, limit):
     assert len(everlearn.dumps(IncrementalGaussianMixture().partial_fit(groups(n, D=8, K=5)))) < limit
 
 
+@pytest.fixture(scope="module")
+def model():
+    return IncrementalGaussianMixture().partial_fit(groups(1100))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -57,8 +62,7 @@ def test_file_holds_no_unused_room(n, limit):
         (lambda s: with_components(s, factors=-s.model.components.factors), "no precision"),
     ],
 )
-def test_damaged_states_are_refused(change, message):
-    model = IncrementalGaussianMixture().partial_fit(groups(1100))
+def test_damaged_states_are_refused(model, change, message):
     settings = model._core_.settings
     assert loading.check(model._state_, 2, 2800, settings) is None
     with pytest.raises(ModelFileError, match=message):

@@ -31,7 +31,7 @@ def ring(rng, n):
 
 
 @pytest.mark.parametrize("law", [gaussian, overlapping, apart, heavy, ring])
-@pytest.mark.parametrize("n", [400, 5000])
+@pytest.mark.parametrize("n", [400, pytest.param(5000, marks=pytest.mark.slow)])
 def test_uniform_on_rows_of_the_same_law(law, n):
     rng = np.random.default_rng(0)
     model = IncrementalGaussianMixture().fit(law(rng, n))

@@ -17,11 +17,11 @@ def is_sound(model, X):
 @pytest.mark.parametrize("at", [3, 150, 700])
 def test_a_row_at_a_million_deviations(at):
     rng = np.random.default_rng(at)
-    X, new = rng.normal(size=(1500, 2)), rng.normal(size=(500, 2))
+    X, new = rng.normal(size=(900, 2)), rng.normal(size=(500, 2))
     clean = IncrementalGaussianMixture().fit(X).score(new)
     X[at] = [1e6, -1e6]
     model = IncrementalGaussianMixture()
-    for part in np.split(X, 15):
+    for part in np.split(X, 9):
         model.partial_fit(part)
     assert is_sound(model, X)
     assert model.n_components_ == 1

@@ -22,8 +22,16 @@ MODES = {
 }
 # These depend neither on the mode nor on what the model does inside.
 ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
-# Thousands of rows, learned by every class or searched again and again: two thirds of the time of all checks.
-LONG = ("check_memory_is_bounded", "check_300_columns", "check_failure_changes_nothing", "check_input_is_left_alone")
+# Thousands of rows, learned by every class or searched again and again: three quarters of the time of all checks.
+LONG = (
+    "check_memory_is_bounded",
+    "check_300_columns",
+    "check_failure_changes_nothing",
+    "check_input_is_left_alone",
+    "check_save_and_load",
+    "check_batches_do_not_matter",
+    "check_merge",
+)
 
 
 def cannot_apply(estimator):

@@ -409,6 +409,7 @@ TABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "order"), list(TABLE))
 def test_plain_online_em_gives_the_table_of_a_warm_start(protocols, policy, order):
     rate = RATES.get(policy, PowerSchedule(1.0, 1.0))

@@ -301,6 +301,7 @@ def test_models_merge():
     np.testing.assert_allclose(together.score_many(dicts), (one.model + two.model).score_samples(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_in_frames_out(library):
     frames = pytest.importorskip(library)

@@ -54,6 +54,7 @@ def test_models_beyond_memory_keep_learning(repository):
     assert len(repository._cache) <= 4
 
 
+@pytest.mark.slow
 def test_memory_for_a_model_on_the_disk(repository):
     # With 10,000 models each may cost a name and a few numbers, not its components or its sample of rows.
     groups = [[f"{group}{i:03d}" for i in range(30)] for group in "ab"]

@@ -103,6 +103,7 @@ def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):
         np.testing.assert_allclose(model.score_samples(X), scores_of_one_batch(), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_lost_source_is_waited_for(store):
     said = []
     run = Runner(Troubled(lost=[0, 50, 700, 710]), session(store), say=said.append)
@@ -129,6 +130,7 @@ def test_patience_ends(store):
     assert store.events("model")[-1].kind == "source lost"
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_waited_for(store, monkeypatch):
     commit, failures, said = store.commit, [3], []
 

@@ -107,6 +107,7 @@ def test_traces_have_a_fixed_grain_and_a_band(watched, stream):
     assert (late.low < late.high).all()
 
 
+@pytest.mark.slow
 def test_the_band_of_a_point_is_that_of_its_time_whatever_the_batches_were():
     """The heat follows the load, and so does where it is expected: in each point, not in each batch."""
     n = 4000

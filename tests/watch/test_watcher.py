@@ -113,6 +113,7 @@ def test_missing_rows_are_an_episode():
     assert "no rows came" in episodes[0].sentence
 
 
+@pytest.mark.slow
 def test_what_lasts_is_accepted_only_after_its_time():
     X = machine(n=2500)
     X[1200:, 1] += 12.0
@@ -154,6 +155,7 @@ def test_marking_an_episode_that_lasts_ends_it():
     assert watcher.watch(X[1400:], times[1400:]) == []
 
 
+@pytest.mark.slow
 def test_like_a_marked_fault_is_an_alarm_at_once():
     X = machine(n=2600)
     X[1200:1250, 1] += 12.0
@@ -169,6 +171,7 @@ def test_like_a_marked_fault_is_an_alarm_at_once():
     assert severities == {"seen": "look", "fault": "alarm"}
 
 
+@pytest.mark.slow
 def test_rows_that_are_known_to_be_healthy_are_learned_whatever_they_are():
     X = machine(n=2400)
     X[1000:1100, 1] += 12.0
@@ -182,6 +185,7 @@ def test_rows_that_are_known_to_be_healthy_are_learned_whatever_they_are():
 # -- sensors that appear, and rows that do not come -------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sensor_that_appears_is_watched_with_the_others_after_a_while():
     X = machine()
     oil = 30 + X[:, 0] / 4 + np.random.default_rng(1).normal(0, 0.2, N)
@@ -204,6 +208,7 @@ def test_a_sensor_that_appears_is_watched_with_the_others_after_a_while():
     assert [(episode.kind, episode.blamed[0]) for episode in begun] == [("unusual", "oil"), ("unusual", "heat")]
 
 
+@pytest.mark.slow
 def test_a_sensor_that_appeared_is_checked_for_drift_when_enough_is_known_of_it():
     rng = np.random.default_rng(5)
     n = 3000
@@ -220,6 +225,7 @@ def test_a_sensor_that_appeared_is_checked_for_drift_when_enough_is_known_of_it(
     assert {e.blamed[0] for e in told} == {"new"}
 
 
+@pytest.mark.slow
 def test_another_fault_is_another_episode():
     """What another sensor does suddenly in a long episode is not a part of it."""
     X = machine(n=3000)

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import config
 
 import naive
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import state as states
 
-LONG = 500 if config.DISABLE_JIT else 1000  # rows
+LONG = 600  # rows
 
 
 def settings_for(D, *, beta=0.05, delta=0.5, max_components=10_000, **changes):

@@ -254,6 +254,7 @@ def taken(ahead, n):
     raise AssertionError("the source ended")
 
 
+@pytest.mark.slow
 def test_a_growing_file_is_followed_and_so_are_new_ones(tmp_path):
     data = as_csv()
     path = tmp_path / "log1.csv"
