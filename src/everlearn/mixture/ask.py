@@ -14,22 +14,22 @@ from everlearn.gaussian.gaussian import Indices, log_sum_exp
 from everlearn.gaussian.mixture import Mixture
 from everlearn.linalg.backend_torch import TorchDevice, torch_device
 from everlearn.linalg.chunked import has_gaps
+from everlearn.mixture.blocks import Work, learn_rows
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
 from everlearn.mixture.kernels import density as kernels
 from everlearn.mixture.kernels.density import Scorer
-from everlearn.mixture.kernels.rows import learn_rows
 from everlearn.mixture.learn import (
     Progress,
     finish,
     opened,
     rows_seen,
     search_threads,
-    task_of,
     update,
     with_own_components,
     with_pending_sampled,
+    work_of,
     working_model,
 )
 from everlearn.mixture.state import Array, Fading, Frame, Model, Reservoir, Settings, State
@@ -60,13 +60,13 @@ class Look:
     fading: Fading
     references: dict[bytes, Any] = field(default_factory=dict)  # of p-values, by the pattern of gaps
     cache: dict[str, Any] = field(default_factory=dict)
-    task: Any = None  # of the row kernel
+    work: Work | None = None  # of learning rows
     scorer: Any = None  # of the kernel that scores rows
     device: str | None = None  # of torch's, on which many rows are scored
 
     def __getstate__(self) -> dict[str, Any]:
         # References that compiled code holds cannot be copied; the next question makes them again.
-        return vars(self) | {"task": None, "scorer": None}
+        return vars(self) | {"work": None, "scorer": None}
 
 
 class Rung(NamedTuple):
@@ -99,9 +99,9 @@ def follow(asked: Asked, X: Array, weights: Array, settings: Settings, state: St
     if schedule.has_grown(n, asked.last, interval) or state.searched > look.looked:
         asked.look = asked.rung = None
         return
-    if look.task is None:
-        look.task = task_of(look.model, look.frame, settings)
-    learn_rows(X, weights, look.task, np.empty((2, len(X))))
+    if look.work is None:
+        look.work = work_of(look.model, look.frame, settings)
+    learn_rows(X, weights, look.work, np.empty((2, len(X))))
     look.cache.clear()
 
 

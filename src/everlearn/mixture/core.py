@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.gaussian import mixture as mixtures
+from everlearn.linalg.backend_torch import torch_device
 from everlearn.mixture import adaptive, anonymous, ask, columns, learn, loading
 from everlearn.mixture import merge as merging
 from everlearn.mixture.adaptive import Bank
@@ -52,7 +53,7 @@ class FullCore:
     reservoir: int
     progress: Progress = field(default_factory=Progress)
     asked: Asked = field(default_factory=Asked)
-    device: str | None = None  # of torch's, on which many rows are scored
+    device: str | None = None  # of torch's, on which many rows are learned and scored
 
     def fresh(self) -> FullCore:
         """The same settings without caches."""
@@ -74,6 +75,7 @@ class FullCore:
     def learn(self, state: Any, X: Array, weights: Array, watch: Watch) -> tuple[Any, Info]:
         """Learn and watch rows; returns the state after them and what each row told, in the units of the data."""
         self.progress.watch = watch
+        self.progress.device = None if self.device is None else torch_device(self.device)
         state, info = learn.learn(state, X, weights, self.settings, self.progress)
         ask.follow(self.asked, X, weights, self.settings, state)
         return state, info

@@ -101,10 +101,10 @@ class IncrementalGaussianMixture(MixtureAnswers):
         The test that records changes, on the log-density of rows before they are learned; PageHinkley() by default.
     device : None or str, default=None
         Where large batches are worked on: None, this machine's memory and BLAS; or a device of torch's, such as "cuda",
-        which needs the extra ``torch``. With covariance_type="low_rank" rows are learned and scored there, also those
-        of searches; with full or diagonal covariances rows are scored there, and learning stays with the processor.
-        Answers agree with those of the processor up to rounding. Rows with gaps and batches of fewer than 256 rows are
-        left to the processor.
+        which needs the extra ``torch``. Rows are learned and scored there; the sample that searches work on is scored
+        there with covariance_type="low_rank", and stays with the processor with full or diagonal covariances, which
+        are learned on the device from 256 columns on. Answers agree with those of the processor up to rounding. Rows
+        with gaps and batches of few rows are left to the processor.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of `sample` and `sample_columns`. An int also seeds the sample of rows and the random
         starts of the searches, which are always reproducible.

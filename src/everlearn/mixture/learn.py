@@ -12,6 +12,8 @@ import numpy as np
 
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.linalg import parallel
+from everlearn.linalg.backend_torch import TorchDevice
+from everlearn.mixture.blocks import Work, learn_rows
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
 from everlearn.mixture.keep.reconsider import reconsider
@@ -45,7 +47,7 @@ class Prepared(NamedTuple):
     reservoir: Reservoir | None
     watch: Watch
     until: int  # rows up to this one go to the model without a thought of searches
-    task: Any
+    work: Work
 
 
 @dataclass
@@ -57,6 +59,7 @@ class Progress:
     found: Model | None = None
     prepared: Prepared | None = None
     watch: Watch = UNWATCHED  # log of the rows that are learned next
+    device: TorchDevice | None = None  # where they are learned if it pays
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A search under way is a generator, which Python cannot copy: in a copy or pickle of the model it begins again
@@ -149,7 +152,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         and ready.watch is progress.watch
         and not (settings.parts and _is_full(state.model))
     ):
-        at = kernels.learn_rows(X, weights, ready.task, info)
+        at = learn_rows(X, weights, ready.work, info, progress.device)
         # Not by _replace, which would take a twentieth of the time that a single row takes.
         state = State(state.n + at, *state[1:])
     while at < n:
@@ -170,9 +173,9 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
             assert state.model is not None
             progress.working = state.model
             rule = settings._replace(stops=settings.parts > 0)
-            task = task_of(state.model, state.frame, rule, state.reservoir, progress.watch)
-            progress.prepared = Prepared(state.model, state.reservoir, progress.watch, due, task)
-            stop = at + kernels.learn_rows(X[part], weights[part], task, some)
+            work = work_of(state.model, state.frame, rule, state.reservoir, progress.watch)
+            progress.prepared = Prepared(state.model, state.reservoir, progress.watch, due, work)
+            stop = at + learn_rows(X[part], weights[part], work, some, progress.device)
             state = state._replace(n=state.n + stop - at)
         info[:, at:stop] = some[:, : stop - at]
         at = stop
@@ -204,26 +207,25 @@ def update(
     reservoir: Reservoir | None = None,
 ) -> None:
     """Learn rows by the components of a model, in place, and offer them to the reservoir, if there is one."""
-    kernels.learn_rows(X, weights, task_of(model, frame, settings, reservoir), np.empty((2, len(X))))
+    learn_rows(X, weights, work_of(model, frame, settings, reservoir), np.empty((2, len(X))))
 
 
-def task_of(
+def work_of(
     model: Model,
     frame: Frame | None,
     settings: Settings,
     reservoir: Reservoir | None = None,
     watch: Watch = UNWATCHED,
-) -> Any:
-    """The work of the row kernel on a model, unpacked once for many calls."""
+) -> Work:
+    """The work of learning rows by a model, unpacked once for many calls."""
     assert frame is not None
     reservoir = empty_reservoir(0, len(frame.centre)) if reservoir is None else reservoir
     components = model.components
     along = components.along if components.along.shape[1] else None
     C, D = components.means.shape
     room = kernels.block_for(C, D, False)
-    return kernels.unpack(
-        Task(components, model.shape, model.world.background, frame, reservoir, settings, along, watch, room)
-    )
+    task = Task(components, model.shape, model.world.background, frame, reservoir, settings, along, watch, room)
+    return Work(kernels.unpack(task), model, frame, settings)
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -260,9 +262,9 @@ def _learn_pending(
         assert working is not None
         ready = progress.prepared
         if ready is None or ready.model is not working or ready.watch is not progress.watch:
-            task = task_of(working, state.frame, settings, None, progress.watch)
-            ready = progress.prepared = Prepared(working, None, progress.watch, 0, task)
-        kernels.learn_rows(X, weights, ready.task, info)
+            work = work_of(working, state.frame, settings, None, progress.watch)
+            ready = progress.prepared = Prepared(working, None, progress.watch, 0, work)
+        learn_rows(X, weights, ready.work, info, progress.device)
     else:
         info[:] = np.nan
         # Without a density there is nothing to watch; the rows are counted.

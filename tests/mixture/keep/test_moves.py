@@ -70,6 +70,14 @@ def test_two_halves_of_a_group_are_merged_and_two_groups_are_not(rows):
     assert moves.merge_value(problem, fit, (1, 2)) < 0.0
 
 
+def test_two_components_without_rows_are_worth_joining(rows):
+    Z, label = rows
+    problem, fit = case(np.column_stack([np.eye(3)[label], np.zeros((120, 2))]), Z)
+    gains = moves.merge_gains(problem, fit)
+    assert not np.isnan(gains).any()
+    assert gains[3, 4] > 0.0
+
+
 def test_a_component_of_two_groups_is_split_between_them(rows):
     Z, label = rows
     problem, fit = case(np.eye(2)[np.minimum(label, 1)], Z)

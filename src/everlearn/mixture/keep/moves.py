@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from everlearn.mixture.keep.evidence import Fit, weights_normaliser
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.em import ALPHA, Moments, Rows
+from everlearn.mixture.kernels.em import ALPHA, TINY, Moments, Rows
 from everlearn.mixture.kernels.entropies import entropies, joint_entropies
 from everlearn.mixture.state import Array, Shape, World
 
@@ -148,7 +148,7 @@ def merge_gains(problem: Problem, fit: Fit) -> Array:
     K, shape = fit.size, evidence_shape(fit.shape)
     pairs = _candidates(rows, fit, world)
     i, j = pairs.T
-    n = counts[i] + counts[j]
+    n = np.maximum(counts[i] + counts[j], TINY)  # of two to which no row belongs, too: they are joined
     d = means[i] - means[j]
     # Scatter of a union: both scatters, and n_i n_j/(n_i + n_j) times the squared distance of the means.
     between = (counts[i] * counts[j] / n)[:, None, None] * d[:, :, None] * d[:, None, :]
