@@ -236,8 +236,8 @@ def main():
         f"model that has learned {before // 2:,} or {before:,} rows goes on: up to then its searches have found the "
         "components, and the next one is due after the rows that are timed. The folds of a component follow one "
         "another, so that the largest one sets the time. Searches work on the bounded sample of rows; with the device "
-        "they score it there, unless covariances are full. The processor is timed on fewer rows; 'times' is the ratio of "
-        "rows a second.",
+        "they score it there, unless covariances are full. The processor is timed on fewer rows; 'times' is the ratio "
+        "of rows a second.",
         "",
         "| what | rows, processor | seconds | rows, device | seconds | times |",
         "|---|---|---|---|---|---|",
