@@ -11,85 +11,47 @@ import warnings
 
 import numpy as np
 from _page import parser, write_page
-from sklearn.datasets import (
-    load_breast_cancer,
-    load_diabetes,
-    load_wine,
-    make_friedman1,
-    make_friedman2,
-    make_friedman3,
-)
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.datasets import load_breast_cancer, load_wine, make_friedman2
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401 (it makes the next line work)
 from sklearn.impute import IterativeImputer, KNNImputer
-from sklearn.model_selection import KFold, StratifiedKFold
 
 import everlearn
-from everlearn import (
-    IncrementalGaussianMixture,
-    IncrementalGaussianMixtureClassifier,
-    IncrementalGaussianMixtureRegressor,
-    datasets,
-)
+from everlearn import IncrementalGaussianMixture, datasets
+from everlearn.datasets import weka
+from everlearn.experiments.peers import everlearn_models, scikit_learn
+from everlearn.experiments.peers.supervised import FOLDS, classifications, regressions
 
-FOLDS, GAPS, SHARDS = 3, 0.3, 16
-CLASSES = ("breast_cancer", "diabetes", "glass", "ionosphere", "iris", "labor", "soybean")
+GAPS, SHARDS = 0.3, 16
 
 
-def classification_sets(quick):
-    """Rows and labels by name: the Weka sets of the FIGMN paper, wine and Wisconsin."""
-    names = CLASSES[4:5] if quick else CLASSES
-    sets = {name: (datasets.load(name).data, datasets.load(name).target) for name in names}
-    return sets if quick else sets | {
-        "wine": load_wine(return_X_y=True), "wisconsin": load_breast_cancer(return_X_y=True),
-    }  # fmt: skip
-
-
-def regression_sets(quick):
-    """Rows and targets by name; those of Friedman (1991) have noise of a tenth of the target's spread."""
-    n = 300 if quick else 2000
-    sets = {"friedman 1": make_friedman1(n, noise=0.5, random_state=0)}
-    return sets if quick else sets | {
-        "friedman 2": make_friedman2(n, noise=38.0, random_state=0),
-        "friedman 3": make_friedman3(n, noise=0.03, random_state=0),
-        "diabetes": load_diabetes(return_X_y=True),
-    }  # fmt: skip
-
-
-def cross_validated(make, data, splitter):
-    """Mean score (accuracy, or explained variance) over the folds; rows come in the order of a shuffle."""
-    X, y = data
+def cross_validated(contender, problem):
+    """Mean score (accuracy, or explained variance) over the folds, in percent; rows come in the order of a shuffle."""
     scores = []
-    for train, test in splitter.split(X, y):
-        train = np.random.default_rng(0).permutation(train)
-        scores.append(make(X[train], y[train]).score(X[test], y[test]))
-    return float(np.mean(scores))
+    for train, test in problem.folds():
+        adapter = contender.make()
+        adapter.fit(problem.X[train], problem.y[train])
+        scores.append(adapter.model.score(problem.X[test], problem.y[test]))
+    return 100 * float(np.mean(scores))
 
 
 def classify(quick):
-    """Accuracy of one pass and of the forest, in percent."""
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    makers = (
-        lambda X, y: IncrementalGaussianMixtureClassifier().partial_fit(X, y),
-        lambda X, y: RandomForestClassifier(random_state=0).fit(X, y),
-    )
-    return {
-        name: tuple(100 * cross_validated(make, data, splitter) for make in makers)
-        for name, data in classification_sets(quick).items()
-    }
+    """Accuracy of one pass and of the forest: the Weka sets of the FIGMN paper, wine and Wisconsin."""
+    problems = classifications(("iris",) if quick else (*weka.NAMES, "wine", "wisconsin"))
+    return compared(problems, everlearn_models.CLASSIFIER, scikit_learn.FOREST_CLASSIFIER)
 
 
 def regress(quick):
-    """Explained variance of one pass and of the forest, in percent."""
-    splitter = KFold(FOLDS, shuffle=True, random_state=0)
-    makers = (
-        lambda X, y: IncrementalGaussianMixtureRegressor().partial_fit(X, y),
-        lambda X, y: RandomForestRegressor(random_state=0).fit(X, y),
-    )
+    """Explained variance of one pass and of the forest."""
+    names = ("friedman 1",) if quick else ("friedman 1", "friedman 2", "friedman 3", "diabetes")
+    problems = regressions(names, 300 if quick else 2000)
+    return compared(problems, everlearn_models.REGRESSOR, scikit_learn.FOREST_REGRESSOR)
+
+
+def compared(problems, *contenders):
+    """Scores of some models by the name of a set."""
     return {
-        name: tuple(100 * cross_validated(make, data, splitter) for make in makers)
-        for name, data in regression_sets(quick).items()
+        problem.name: tuple(cross_validated(contender, problem) for contender in contenders) for problem in problems
     }
 
 

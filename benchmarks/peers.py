@@ -19,7 +19,7 @@ def main():
     made.add_argument("--rows", type=int, help="most rows of a stream")
     made.add_argument("--only", nargs="+", default=(), help="columns and packages; no page is written")
     arguments = made.parse_args()
-    todo, origin = tasks(arguments.only), made_with()
+    todo, origin = tasks(arguments.only, quick=arguments.quick), made_with()
 
     def progress(done, task):
         print(f"{done + 1}/{len(todo)} {task.column.NAME}: {task.contender.title}", file=sys.stderr, flush=True)

@@ -143,8 +143,8 @@ MUTANTS = {
     "coverage": Mutant(
         "coverage counts targets on both sides of the interval",
         "experiments/peers/conditional.py",
-        "(low <= y[test]) & (y[test] <= high)",
-        "(low <= y[test])",
+        "(low <= y) & (y <= high)",
+        "(low <= y)",
         ("tests/experiments/peers/test_measurements.py", "-k", "true_conditional"),
     ),
     "weight of a creation": Mutant(

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.experiments.peers import adapter, anomaly, change, conditional, data, density, measure, missing, speed
+from everlearn.experiments.peers import (
+    adapter,
+    anomaly,
+    change,
+    classification,
+    conditional,
+    data,
+    density,
+    measure,
+    missing,
+    regression,
+    speed,
+)
 from everlearn.experiments.peers.adapter import Contender, gaussian_log_density
 from everlearn.experiments.peers.anomaly_streams import Labelled
 from everlearn.experiments.peers.data import Context
@@ -235,7 +247,7 @@ def test_without_river_nothing_fails(monkeypatch):
     monkeypatch.setattr(adapter.importlib.util, "find_spec", hide)
     from everlearn.experiments.peers import river
 
-    for column in (speed, density, missing, conditional, anomaly, change):
+    for column in (speed, classification, regression, density, missing, conditional, anomaly, change):
         for peer in river.CONTENDERS[column.NAME]:
             row = column.measure(peer, QUICK)
             assert "not installed" in row.values.values()

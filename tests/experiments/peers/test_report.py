@@ -82,11 +82,11 @@ def test_names_choose_columns_and_packages():
         "pomegranate",
         "pysad",
     }
-    with pytest.raises(InputError, match="'sped'; names are speed, density"):
+    with pytest.raises(InputError, match="'sped'; names are speed, classification"):
         tasks(["sped"])
 
 
-COLUMNS = ["speed", "density", "missing", "conditional", "anomaly", "change"]
+COLUMNS = ["speed", "classification", "regression", "density", "missing", "conditional", "anomaly", "change"]
 SLOW = {"KSWIN", "CluStream", "LODA"}
 
 

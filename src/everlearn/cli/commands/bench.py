@@ -18,22 +18,25 @@ Examples:
 
 \b
   everlearn bench --quick
-  everlearn bench --only speed
+  everlearn bench --only classification,regression
   everlearn bench --only anomaly,change,river --out report.md
   everlearn bench --out report.html
 """
 
 
 @click.command(name="bench", epilog=_EXAMPLES)
-@click.option("--quick", is_flag=True, help="Shorter streams and fewer of them: under a minute.")
+@click.option(
+    "--quick", is_flag=True, help="Shorter streams, fewer of them, without the slowest models: about a minute."
+)
 @click.option("--only", multiple=True, metavar="NAME",
-              help="Columns (speed, density, missing, conditional, anomaly, change) or packages (scikit-learn, river, "
-              "gmr, pomegranate); may be repeated, or hold several with commas.")  # fmt: skip
-@click.option("--rows", type=click.IntRange(min=1000), help="Most rows of a stream; 50,000, or 2,000 with --quick.")
+              help="Columns (speed, classification, regression, density, missing, conditional, anomaly, change) or "
+              "packages (scikit-learn, river, gmr, pomegranate, pysad); may be repeated, or hold several with "
+              "commas.")  # fmt: skip
+@click.option("--rows", type=click.IntRange(min=1000), help="Most rows of a stream; 50,000, or 1,000 with --quick.")
 @click.option("--out", "places", multiple=True, type=click.Path(dir_okay=False), metavar="FILE",
               help="Write the tables to a file that ends in .html or .md; may be repeated.")  # fmt: skip
 def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[str, ...]) -> None:
-    """Measure everlearn beside its peers: speed, memory, likelihood, gaps, prediction, anomalies, changes.
+    """Measure everlearn beside its peers: speed, memory, classes, regression, likelihood, gaps, anomalies.
 
     All are measured in one run on the same rows, with their defaults. Peers that are not installed are named and left
     out; `pip install 'everlearn[peers]'` brings river and gmr.
@@ -47,7 +50,7 @@ def command(quick: bool, only: tuple[str, ...], rows: int | None, places: tuple[
             form_of(place)
             check_place(place, "--out", "report")
         # The commit is asked before the run: the checkout may change meanwhile.
-        todo, made = tasks(names_in(only) or ()), made_with()
+        todo, made = tasks(names_in(only) or (), quick=quick), made_with()
         report = Report(_compared(todo, context_for(quick=quick, rows=rows), console), _asked(), made)
         for place in places:
             write(report, place)

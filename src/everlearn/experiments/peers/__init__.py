@@ -1,7 +1,8 @@
 """everlearn beside its peers: the same rows, one run, one table.
 
-One file a column (`speed`, `density`, `missing`, `conditional`, `anomaly`, `change`) says what is measured, and on what
-rows; one file a package (`ours`, `scikit_learn`, `river`, `gmr`, `pomegranate`) says how each of its models is used.
+One file a column (`speed`, `classification`, `regression`, `density`, `missing`, `conditional`, `anomaly`, `change`)
+says what is measured, and on what rows; one file a package (`everlearn_models`, `scikit_learn`, `river`, `gmr`,
+`pomegranate`, `pysad`) says how each of its models is used.
 `running` puts them together, `table` finds the winners, `report` writes them down.
 """
 

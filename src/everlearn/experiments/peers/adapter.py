@@ -28,6 +28,8 @@ class Contender(NamedTuple):
     baseline: bool = False
     joint: bool = False
     """Whether it has a joint density of all columns, as ours."""
+    slow: bool = False
+    """Whether it takes most of the time of a column, so that a quick run leaves it out."""
     most_rows: int | None = None
     """Rows of the longest stream that it takes in reasonable time."""
 
@@ -56,6 +58,19 @@ class Model:
     def size(self) -> int:
         """Bytes of the pickled model."""
         return len(pickle.dumps(self.model))
+
+
+class Supervised(Model):
+    """A model that learns a target with its rows."""
+
+    def learn(self, piece: Any, y: Array) -> None:
+        """Learn rows, in the form that `pieces` gives them, and their targets."""
+        raise NotImplementedError
+
+    def fit(self, X: Array, y: Array) -> None:
+        """Learn rows and their targets in one pass."""
+        (piece,) = self.pieces(X, len(X))
+        self.learn(piece, y)
 
 
 def gaussian_log_density(X: Array, mean: Array, precision: Array) -> Array:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 import everlearn
-from everlearn.experiments.peers.adapter import OURS, Contender, Model
+from everlearn.experiments.peers.adapter import OURS, Contender, Model, Supervised
 from everlearn.typing import Array
 
 FIRST = "IncrementalGaussianMixture"
-"""The model that the summary sets beside the peers."""
+SHOWN = (FIRST, f"{FIRST}Classifier", f"{FIRST}Regressor")
+"""The model that the summary sets beside the peers; where a column has several of them, the first."""
 
 
 class Streaming(Model):
@@ -86,12 +87,12 @@ class Detector(Model):
         return float(np.mean(-scores < self.model.offset_) / self.model.false_alarm_rate)
 
 
-class Answering:
+class Answering(Supervised):
     """A mixture asked for its last column."""
 
-    def fit(self, X: Array, y: Array) -> None:
+    def learn(self, piece: Array, y: Array) -> None:
         """Learn in one pass."""
-        self.model = everlearn.IncrementalGaussianMixture().partial_fit(np.column_stack([X, y]))
+        self.model = everlearn.IncrementalGaussianMixture().partial_fit(np.column_stack([piece, y]))
 
     def predict(self, X: Array) -> tuple[Array, Array, Array]:
         """Mean and limits of the 90 % interval."""
@@ -100,12 +101,24 @@ class Answering:
         return mean[:, 0], low[:, 0], high[:, 0]
 
 
-class Regression:
+class Classification(Supervised):
+    """The classifier."""
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Learn in one pass."""
+        self.model = everlearn.IncrementalGaussianMixtureClassifier().partial_fit(piece, y)
+
+    def probabilities(self, X: Array) -> Array:
+        """Probability of each class."""
+        return np.asarray(self.model.predict_proba(X))
+
+
+class Regression(Supervised):
     """The regressor."""
 
-    def fit(self, X: Array, y: Array) -> None:
+    def learn(self, piece: Array, y: Array) -> None:
         """Learn in one pass."""
-        self.model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(X, y)
+        self.model = everlearn.IncrementalGaussianMixtureRegressor().partial_fit(piece, y)
 
     def predict(self, X: Array) -> tuple[Array, Array, Array]:
         """Mean and limits of the 90 % interval."""
@@ -118,20 +131,22 @@ def _streaming(name: str, label: str = "", settings: str = "defaults", **paramet
 
 
 MIXTURE = _streaming(FIRST)
-ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")
+ADAPTIVE = _streaming(FIRST, ", adaptive", 'forgetting="adaptive"', forgetting="adaptive")._replace(slow=True)
 DETECTOR = Contender("AnomalyDetector", OURS, Detector)
 AXES = "n_components=1 where there is one column"
 ONLINE_PPCA = _streaming("OnlinePPCA", settings=AXES)
 VARIATIONAL = _streaming("VariationalPPCA", settings=AXES)
 
+CLASSIFIER = Contender(f"{FIRST}Classifier", OURS, Classification)
+REGRESSOR = Contender(f"{FIRST}Regressor", OURS, Regression)
+
 CONTENDERS = {
     "speed": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
+    "classification": [CLASSIFIER],
+    "regression": [REGRESSOR],
     "density": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
     "missing": [MIXTURE, ONLINE_PPCA, VARIATIONAL],
-    "conditional": [
-        Contender(FIRST, OURS, Answering, "predict_columns"),
-        Contender("IncrementalGaussianMixtureRegressor", OURS, Regression),
-    ],
+    "conditional": [Contender(FIRST, OURS, Answering, "predict_columns"), REGRESSOR],
     "anomaly": [DETECTOR, MIXTURE, ADAPTIVE, ONLINE_PPCA, VARIATIONAL],
     "change": [MIXTURE, ADAPTIVE, VARIATIONAL],
 }

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Contender, Model
+from everlearn.experiments.peers.adapter import Contender, Model, Supervised
 from everlearn.experiments.peers.scikit_learn import best_mixture, gaussian_interval
 from everlearn.typing import Array
 
 PACKAGE = "gmr"
 
 
-class Conditioned:
+class Conditioned(Supervised):
     """gmr's conditional of scikit-learn's mixture, as its documentation shows."""
 
-    def fit(self, X: Array, y: Array) -> None:
+    def learn(self, piece: Array, y: Array) -> None:
         """Fit the joint mixture to all rows."""
         from gmr import GMM
 
-        found = best_mixture(np.column_stack([X, y]))
+        found = best_mixture(np.column_stack([piece, y]))
         self.model = GMM(found.n_components, found.weights_, found.means_, found.covariances_)
 
     def predict(self, X: Array) -> tuple[Array, Array, Array]:
@@ -46,6 +46,8 @@ class EM(Model):
 MIXTURE = Contender("GMM", PACKAGE, EM, "5 components", batch=True, joint=True)
 CONTENDERS = {
     "speed": [MIXTURE],
+    "classification": [],
+    "regression": [],
     "density": [],
     "missing": [MIXTURE],
     "conditional": [

@@ -42,6 +42,8 @@ def _tensor(X: Array) -> Any:
 MIXTURE = Contender("GeneralMixtureModel", PACKAGE, Mixture, "components by scikit-learn's BIC", batch=True, joint=True)
 CONTENDERS = {
     "speed": [MIXTURE._replace(make=lambda: Mixture(5), settings="5 components")],
+    "classification": [],
+    "regression": [],
     "density": [MIXTURE],
     "missing": [MIXTURE],
     "conditional": [],

@@ -69,6 +69,8 @@ class Hashed(Model):
 
 CONTENDERS: dict[str, list[Contender]] = {
     "speed": [],
+    "classification": [],
+    "regression": [],
     "density": [],
     "missing": [],
     "conditional": [],

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Contender, Model, gaussian_log_density
+from everlearn.experiments.peers.adapter import Contender, Model, Supervised, gaussian_log_density
 from everlearn.experiments.peers.scikit_learn import gaussian_interval
 from everlearn.typing import Array
 
@@ -21,16 +21,20 @@ def dicts(X: Array) -> list[Row]:
     return [{j: v for j, v in enumerate(row) if v == v} for row in X.tolist()]
 
 
-class OneByOne(Model):
-    """A model that takes one row at a time, whatever the size of the batch."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
+class TakesDicts(Model):
+    """A model whose rows are dicts."""
 
     def pieces(self, X: Array, size: int) -> list[Any]:
         """Batches as lists of dicts."""
         rows = dicts(X)
         return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+class OneByOne(TakesDicts):
+    """A model that takes one row at a time, whatever the size of the batch."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
 
     def learn(self, piece: list[Row]) -> None:
         """Go on learning."""
@@ -131,7 +135,42 @@ class Statistics(OneByOne):
         return np.array([[row[j] for j in columns] for row in filled])
 
 
-class Linear:
+class Classifier(TakesDicts, Supervised):
+    """A classifier."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def learn(self, piece: list[Row], y: Array) -> None:
+        """Learn in one pass."""
+        self.n_classes = int(y.max()) + 1
+        for row, label in zip(piece, y.tolist(), strict=True):
+            self.model.learn_one(row, label)
+
+    def probabilities(self, X: Array) -> Array:
+        """Probability of each class; 0 for those that it does not name."""
+        found = [self.model.predict_proba_one(row) for row in dicts(X)]
+        return np.array([[told.get(label, 0.0) for label in range(self.n_classes)] for told in found])
+
+
+class Regressor(TakesDicts, Supervised):
+    """A regression without a distribution."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def learn(self, piece: list[Row], y: Array) -> None:
+        """Learn in one pass."""
+        for row, value in zip(piece, y.tolist(), strict=True):
+            self.model.learn_one(row, value)
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean, without limits of an interval."""
+        none = np.full(len(X), np.nan)
+        return np.array([self.model.predict_one(row) for row in dicts(X)]), none, none
+
+
+class Linear(TakesDicts, Supervised):
     """A regression behind a StandardScaler; with a distribution where it gives one."""
 
     def __init__(self, name: str, with_interval: bool) -> None:
@@ -140,9 +179,9 @@ class Linear:
         self.scaler, self.model = preprocessing.StandardScaler(), getattr(linear_model, name)()
         self.with_interval = with_interval
 
-    def fit(self, X: Array, y: Array) -> None:
+    def learn(self, piece: list[Row], y: Array) -> None:
         """Learn all rows in one pass."""
-        for row, value in zip(dicts(X), y.tolist(), strict=True):
+        for row, value in zip(piece, y.tolist(), strict=True):
             self.scaler.learn_one(row)
             self.model.learn_one(self.scaler.transform_one(row), value)
 
@@ -215,7 +254,25 @@ def _one_class_svm() -> Detector:
 
 SVM = Contender("OneClassSVM", PACKAGE, _one_class_svm, "behind a StandardScaler")
 
+BAYESIAN = Contender("BayesianLinearRegression", PACKAGE, lambda: Linear("BayesianLinearRegression", True), "scaled")
+LINEAR = Contender("LinearRegression", PACKAGE, lambda: Linear("LinearRegression", False), "scaled")
+
+
+def _classifier(name: str, path: str, **settings: Any) -> Contender:
+    return Contender(name, PACKAGE, lambda: Classifier(_named(f"{path}.{name}", **settings)))
+
+
 CONTENDERS = {
+    "classification": [
+        _classifier("GaussianNB", "naive_bayes"),
+        _classifier("HoeffdingTreeClassifier", "tree"),
+        _classifier("ARFClassifier", "forest", seed=0),
+    ],
+    "regression": [
+        LINEAR,
+        BAYESIAN,
+        Contender("ARFRegressor", PACKAGE, lambda: Regressor(_named("forest.ARFRegressor", seed=0))),
+    ],
     "speed": [
         PRECISION,
         SCORERS,
@@ -224,14 +281,11 @@ CONTENDERS = {
         _clusterer("KMeans", seed=0),
         _clusterer("STREAMKMeans", seed=0),
         _clusterer("DBSTREAM"),
-        _clusterer("CluStream", seed=0),
+        _clusterer("CluStream", seed=0)._replace(slow=True),
     ],
     "density": [PRECISION],
     "missing": [PRECISION, Contender("StatImputer", PACKAGE, Statistics, "means")],
-    "conditional": [
-        Contender("BayesianLinearRegression", PACKAGE, lambda: Linear("BayesianLinearRegression", True), "scaled"),
-        Contender("LinearRegression", PACKAGE, lambda: Linear("LinearRegression", False), "scaled"),
-    ],
+    "conditional": [BAYESIAN, LINEAR],
     "anomaly": [TREES, LODA, SCORERS, SVM],
-    "change": [_drift("ADWIN"), _drift("PageHinkley"), _drift("KSWIN", seed=0)],
+    "change": [_drift("ADWIN"), _drift("PageHinkley"), _drift("KSWIN", seed=0)._replace(slow=True)],
 }

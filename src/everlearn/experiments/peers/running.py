@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from threadpoolctl import threadpool_limits
+
 from everlearn.errors import InputError
 from everlearn.experiments.peers import (
     anomaly,
     change,
+    classification,
     conditional,
     density,
     everlearn_models,
@@ -17,6 +20,7 @@ from everlearn.experiments.peers import (
     missing,
     pomegranate,
     pysad,
+    regression,
     river,
     scikit_learn,
     speed,
@@ -26,13 +30,14 @@ from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Row, Table
 
 COLUMNS: dict[str, ModuleType] = {
-    module.NAME: module for module in (speed, density, missing, conditional, anomaly, change)
+    module.NAME: module
+    for module in (speed, classification, regression, density, missing, conditional, anomaly, change)
 }
 FAMILIES: dict[str, ModuleType] = {
     "everlearn": everlearn_models, "scikit-learn": scikit_learn, "river": river, "gmr": gmr, "pomegranate": pomegranate,
     "pysad": pysad,
 }  # fmt: skip
-QUICK_ROWS, ROWS = 2000, 50_000
+QUICK_ROWS, ROWS = 1000, 50_000
 
 
 class Task(NamedTuple):
@@ -47,13 +52,15 @@ def context_for(*, quick: bool = False, rows: int | None = None) -> Context:
     return Context(rows or (QUICK_ROWS if quick else ROWS), 1 if quick else 5, quick)
 
 
-def tasks(only: Sequence[str] = ()) -> list[Task]:
+def tasks(only: Sequence[str] = (), *, quick: bool = False) -> list[Task]:
     """What there is to measure.
 
     Parameters
     ----------
     only : sequence of str
         Names of columns and of packages; everything by default. everlearn itself is always measured.
+    quick : bool, default=False
+        Whether to leave out the slowest contenders.
 
     Returns
     -------
@@ -67,7 +74,8 @@ def tasks(only: Sequence[str] = ()) -> list[Task]:
     columns = [COLUMNS[name] for name in COLUMNS if name in only] or list(COLUMNS.values())
     families = [name for name in FAMILIES if name in only or name == "everlearn"]
     families = families if any(name in FAMILIES for name in only) else list(FAMILIES)
-    return [Task(column, contender) for column in columns for contender in _contenders(column, families)]
+    found = [Task(column, contender) for column in columns for contender in _contenders(column, families)]
+    return [task for task in found if not (quick and task.contender.slow)]
 
 
 def _contenders(column: ModuleType, families: list[str]) -> list[Contender]:
@@ -97,5 +105,8 @@ def compare(
     rows: dict[str, list[Row]] = {}
     for done, task in enumerate(todo):
         report(done, task)
-        rows.setdefault(task.column.NAME, []).append(task.column.measure(task.contender, context))
+        # Rates are per second of CPU time, which counts every thread, also those that wait for others.
+        with threadpool_limits(1):
+            row = task.column.measure(task.contender, context)
+        rows.setdefault(task.column.NAME, []).append(row)
     return [Table(name, COLUMNS[name].TITLE, COLUMNS[name].ABOUT, COLUMNS[name].MEASURES, rows[name]) for name in rows]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 
-from everlearn.experiments.peers.adapter import Contender, Model, gaussian_log_density
+from everlearn.experiments.peers.adapter import Contender, Model, Supervised, gaussian_log_density
 from everlearn.typing import Array
 
 PACKAGE = "sklearn"
 GRID = (1, 2, 4, 8, 16)
 FIRST_FIT = 20  # rows: with more, streams of a few hundred rows would hardly be scored
 """Rows after which a batch detector is fitted; again whenever they have doubled."""
+BATCH = 100
 
 
 class Mixture(Model):
@@ -116,19 +118,100 @@ class Imputer(Model):
         return np.asarray(self.model.transform(X))
 
 
-class Ridge:
+class Classifier(Supervised):
+    """A classifier that is fitted to all rows."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self.model = named(path, **settings)
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Fit all rows."""
+        self.model.fit(piece, y)
+
+    def probabilities(self, X: Array) -> Array:
+        """Probability of each class."""
+        return np.asarray(self.model.predict_proba(X))
+
+
+class Descent(Classifier):
+    """SGDClassifier by `partial_fit`, in batches of 100 rows; it must be told the classes beforehand."""
+
+    def __init__(self) -> None:
+        super().__init__("linear_model.SGDClassifier", loss="log_loss", random_state=0)
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Learn in one pass."""
+        classes = np.unique(y)
+        for start in range(0, len(y), BATCH):
+            rows = slice(start, start + BATCH)
+            self.model.partial_fit(piece[rows], y[rows], classes=classes)
+
+
+class Regressor(Supervised):
+    """A regression that is fitted to all rows, and gives no interval."""
+
+    def __init__(self, path: str, **settings: Any) -> None:
+        self.model = named(path, **settings)
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Fit all rows."""
+        self.model.fit(piece, y)
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean, without limits of an interval."""
+        none = np.full(len(X), np.nan)
+        return np.asarray(self.model.predict(X)), none, none
+
+
+class RegressionDescent(Regressor):
+    """SGDRegressor by `partial_fit`, in batches of 100 rows."""
+
+    def __init__(self) -> None:
+        super().__init__("linear_model.SGDRegressor", random_state=0)
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Learn in one pass."""
+        for start in range(0, len(y), BATCH):
+            rows = slice(start, start + BATCH)
+            self.model.partial_fit(piece[rows], y[rows])
+
+
+class Boosting(Supervised):
+    """HistGradientBoostingRegressor; two more of them, with the quantile loss, are the limits of the interval."""
+
+    def __init__(self) -> None:
+        path = "ensemble.HistGradientBoostingRegressor"
+        limits = [named(path, loss="quantile", quantile=quantile, random_state=0) for quantile in (0.05, 0.95)]
+        self.model = [named(path, random_state=0), *limits]
+
+    def learn(self, piece: Array, y: Array) -> None:
+        """Fit all rows three times."""
+        for model in self.model:
+            model.fit(piece, y)
+
+    def predict(self, X: Array) -> tuple[Array, Array, Array]:
+        """Mean and limits of the 90 % interval."""
+        mean, low, high = (np.asarray(model.predict(X)) for model in self.model)
+        return mean, low, high
+
+
+class Ridge(Supervised):
     """BayesianRidge."""
 
-    def fit(self, X: Array, y: Array) -> None:
+    def learn(self, piece: Array, y: Array) -> None:
         """Fit all rows."""
-        from sklearn.linear_model import BayesianRidge
-
-        self.model = BayesianRidge().fit(X, y)
+        self.model = named("linear_model.BayesianRidge").fit(piece, y)
 
     def predict(self, X: Array) -> tuple[Array, Array, Array]:
         """Mean and limits of the 90 % interval."""
         mean, std = self.model.predict(X, return_std=True)
         return gaussian_interval(mean, std)
+
+
+def named(path: str, **settings: Any) -> Any:
+    """A new estimator of scikit-learn's."""
+    module, name = path.rsplit(".", 1)
+    return getattr(importlib.import_module(f"sklearn.{module}"), name)(**settings)
 
 
 def gaussian_interval(mean: Array, std: Array) -> tuple[Array, Array, Array]:
@@ -164,7 +247,45 @@ LOF = Contender(
     batch=True,
 )
 
+RIDGE = Contender("BayesianRidge", PACKAGE, Ridge, batch=True)
+ONE_PASS = f"one pass, batches of {BATCH}"
+
+
+def _classifier(name: str, path: str, settings: str = "defaults", **parameters: Any) -> Contender:
+    return Contender(name, PACKAGE, lambda: Classifier(f"{path}.{name}", **parameters), settings, batch=True)
+
+
+FOREST_CLASSIFIER = _classifier("RandomForestClassifier", "ensemble", random_state=0)
+# Its default solver refuses classes with fewer rows than columns; this one came with scikit-learn 1.8.
+QDA = _classifier(
+    "QuadraticDiscriminantAnalysis",
+    "discriminant_analysis",
+    'solver="eigen", shrinkage="auto"',
+    solver="eigen",
+    shrinkage="auto",
+)
+FOREST_REGRESSOR = Contender(
+    "RandomForestRegressor",
+    PACKAGE,
+    lambda: Regressor("ensemble.RandomForestRegressor", random_state=0),
+    batch=True,
+)
+
 CONTENDERS = {
+    "classification": [
+        FOREST_CLASSIFIER,
+        _classifier("HistGradientBoostingClassifier", "ensemble", random_state=0),
+        QDA,
+        Contender("SGDClassifier", PACKAGE, Descent, f'loss="log_loss", {ONE_PASS}, told the classes beforehand'),
+    ],
+    "regression": [
+        FOREST_REGRESSOR,
+        Contender(
+            "HistGradientBoostingRegressor", PACKAGE, Boosting, 'intervals by two more with loss="quantile"', batch=True
+        ),
+        RIDGE,
+        Contender("SGDRegressor", PACKAGE, RegressionDescent, ONE_PASS),
+    ],
     "speed": [
         MIXTURE._replace(make=lambda: Mixture(5), settings="5 components"),
         BAYESIAN._replace(make=lambda: BayesianMixture(5), settings="5 components"),
@@ -180,7 +301,7 @@ CONTENDERS = {
         Contender("KNNImputer", PACKAGE, lambda: Imputer("KNNImputer"), batch=True),
         Contender("column means", PACKAGE, lambda: Imputer("SimpleImputer"), "SimpleImputer", baseline=True),
     ],
-    "conditional": [Contender("BayesianRidge", PACKAGE, Ridge, batch=True)],
+    "conditional": [RIDGE],
     "anomaly": [FOREST, LOF],
     "change": [],
 }

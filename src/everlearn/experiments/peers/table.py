@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from everlearn.experiments.peers.adapter import OURS, Contender
-from everlearn.experiments.peers.everlearn_models import FIRST
+from everlearn.experiments.peers.everlearn_models import SHOWN
 
 Value = float | str
 
@@ -119,7 +119,7 @@ def summary(tables: list[Table]) -> list[Headline]:
     """Our mixture with its defaults beside the best peer, for every measure that has a headline."""
     found = []
     for table in tables:
-        ours = next((row for row in table.rows if row.contender.package == OURS and row.contender.name == FIRST), None)
+        ours = next((row for row in table.rows if row.contender.package == OURS and row.contender.name in SHOWN), None)
         for measure in table.measures:
             peer = table.best(measure, functools.partial(_rivals, measure))
             if measure.headline and ours and peer:
