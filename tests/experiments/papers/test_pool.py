@@ -75,7 +75,7 @@ def test_papers_stay_together_and_are_dealt_evenly():
 
 
 def test_a_long_item_does_not_wait_for_the_others_of_its_paper():
-    items = [item(name, where, seconds=s) for name, s in (("a", 70), ("b", 9), ("c", 61), ("d", 8))]
+    items = [item(name, where, seconds=s) for name, s in (("a", 170), ("b", 9), ("c", 151), ("d", 8))]
     planned = plan(items, Settings(), processes=8)
     assert [[i.name for i in share] for share in planned.shares] == [["a"], ["c"], ["b", "d"]]
 

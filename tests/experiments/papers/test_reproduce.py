@@ -1,5 +1,6 @@
 """`everlearn reproduce`: what can be asked for, what is skipped, what the report and the results hold."""
 
+import importlib.util
 import json
 import re
 
@@ -27,6 +28,7 @@ from everlearn.experiments.papers import (
 )
 from everlearn.experiments.papers.figures import Panel, figure, line, runs
 from everlearn.experiments.papers.markdown import markdown, verdicts
+from everlearn.experiments.papers.registry import UNKNOWN, estimate
 from everlearn.experiments.papers.report import page
 from everlearn.experiments.papers.results import NOT_REPRODUCED, PAPER_MODE_ONLY, REPRODUCED, SKIPPED, shown
 
@@ -290,6 +292,34 @@ def test_the_documentation_shows_the_results_of_a_full_run(repository):
     assert (repository / "docs" / "reproduction.md").read_text(encoding="utf-8") == markdown(record)
     assert record["quick"] is False
     assert {section["made"]["commit"] is not None for section in record["sections"].values()} == {True}
+
+
+def test_estimates_are_within_a_factor_of_two_of_the_last_run(repository):
+    """After another run: python tools/estimates.py docs/reproduction.json"""
+    sections = read(repository / "docs" / "reproduction.json")["sections"]
+    for item in choose():
+        took = max(sections[item.key]["cpu_seconds"], 1.0)
+        assert took / 2 <= item.seconds[1] <= 2 * took, item.key
+        assert item.seconds[0] <= max(item.seconds[1], 3.0), f"{item.key}: a quick run takes longer than a full one"
+
+
+def test_a_quick_record_changes_the_quick_estimates_only(repository):
+    spec = importlib.util.spec_from_file_location("estimates", repository / "tools" / "estimates.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    sections = {
+        "a:x": {"verdict": REPRODUCED, "cpu_seconds": 7.4},
+        "a:y": {"verdict": SKIPPED, "cpu_seconds": 0.0},
+        "a:z": {"verdict": REPRODUCED, "cpu_seconds": 0.2},
+    }
+    known = {"a:x": {"quick": 1.0, "full": 50.0}, "a:y": {"quick": 2.0, "full": 60.0}}
+    found = tool.with_record(known, {"quick": True, "sections": sections})
+    assert found == {"a:x": {"quick": 7.0, "full": 50.0}, "a:y": known["a:y"], "a:z": {"quick": 1.0}}
+    assert known["a:x"]["quick"] == 1.0
+
+
+def test_an_item_that_was_never_run_has_an_estimate():
+    assert estimate("figmn:no-such-item") == UNKNOWN
 
 
 def test_the_full_run_skipped_nothing_and_meets_the_marks(repository):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import itertools
@@ -11,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +28,26 @@ R = TypeVar("R")
 
 MODULES = ("nat_oem", "figmn", "online_vb", "continual_learning")
 """Modules of this folder, each with a `PAPER`; a package imports the files that hold its items."""
+
+
+ESTIMATES = "seconds.json"
+"""File of this folder with the processor seconds of every item in the last run; `tools/estimates.py` writes it."""
+UNKNOWN = (10.0, 60.0)
+"""Seconds of an item that was never run."""
+
+
+@functools.cache
+def estimates() -> dict[str, dict[str, float]]:
+    """Seconds of items by key, "quick" and "full"."""
+    text = resources.files("everlearn.experiments.papers").joinpath(ESTIMATES).read_text(encoding="utf-8")
+    found: dict[str, dict[str, float]] = json.loads(text)
+    return found
+
+
+def estimate(key: str) -> tuple[float, float]:
+    """About how many seconds an item takes, quick and full, on a core that does nothing else."""
+    known = estimates().get(key, {})
+    return known.get("quick", UNKNOWN[0]), known.get("full", UNKNOWN[1])
 
 
 class Skip(EverlearnError):
@@ -146,6 +168,7 @@ class Item:
     name: str
     title: str
     seconds: tuple[float, float]
+    """About how long it takes, quick and full."""
     run: Run
     alone: bool = False
 
@@ -182,7 +205,7 @@ class Paper:
         places = {name: i for i, name in enumerate(self.order)}
         return dict(sorted(self._items.items(), key=lambda entry: places.get(entry[0], len(places))))
 
-    def item(self, name: str, title: str, *, seconds: tuple[float, float], alone: bool = False) -> Callable[[Run], Run]:
+    def item(self, name: str, title: str, *, alone: bool = False) -> Callable[[Run], Run]:
         """Register a function as an item.
 
         Parameters
@@ -191,8 +214,6 @@ class Paper:
             Its name on the command line.
         title : str
             What it shows.
-        seconds : tuple (quick, full)
-            About how long it takes.
         alone : bool, default=False
             Whether nothing may run beside it, because its findings are times.
 
@@ -203,7 +224,7 @@ class Paper:
         """
 
         def register(run: Run) -> Run:
-            self._items[name] = Item(self.key, name, title, seconds, run, alone)
+            self._items[name] = Item(self.key, name, title, estimate(f"{self.key}:{name}"), run, alone)
             return run
 
         return register

@@ -45,7 +45,7 @@ def grid(low: float, high: float, n: int = 56) -> tuple[Array, Array]:
 # -- incremental moment matching -------------------------------------------------------------------
 
 
-@PAPER.item("imm", "Incremental moment matching: mean, mode and mixture of two posteriors", seconds=(2, 3))
+@PAPER.item("imm", "Incremental moment matching: mean, mode and mixture of two posteriors")
 def moment_matching(context: Context) -> Findings:
     """Merge two posteriors by both rules, and check what each rule claims to be best at."""
     f = POSTERIORS
@@ -162,7 +162,7 @@ def crowd(rng: np.random.Generator, n_components: int = 24) -> Mixture:
     return Mixture(weights, means, covariances)
 
 
-@PAPER.item("reduction", "Hierarchical clustering of a mixture: 24 components reduced", seconds=(2, 5))
+@PAPER.item("reduction", "Hierarchical clustering of a mixture: 24 components reduced")
 def reduction(context: Context) -> Findings:
     """Reduce mixtures, and measure what is lost."""
     sizes = 12, 8, 4, 2, 1
@@ -218,7 +218,7 @@ def _reduction_figure(f: Mixture) -> Figure:
 # -- the ridgeline ---------------------------------------------------------------------------------
 
 
-@PAPER.item("ridgeline", "The topography of a mixture: contours and ridgeline", seconds=(2, 4))
+@PAPER.item("ridgeline", "The topography of a mixture: contours and ridgeline")
 def ridgeline(context: Context) -> Findings:
     """The curve on which all modes lie, and the elevation along it."""
     f = Mixture(

@@ -26,7 +26,7 @@ ALIKE = 0.8
 # -- the tree --------------------------------------------------------------------------------------
 
 
-@PAPER.item("hierarchy", "Goldberger and Roweis: the tree of reductions, cut at any number", seconds=(2, 6))
+@PAPER.item("hierarchy", "Goldberger and Roweis: the tree of reductions, cut at any number")
 def tree_of_reductions(context: Context) -> Findings:
     """Cut trees at every number of components: what is lost, and whether the centres are found."""
     n_runs = context.pick(4, 30)
@@ -117,7 +117,7 @@ def shards(protocol: str, rng: np.random.Generator, n: int) -> list[Array]:
     return [hills(rng, n // SHARDS, shift)[0] for shift in shifts]
 
 
-@PAPER.item("pool", "Mode-IMM as a method of merging mixtures", seconds=(10, 60))
+@PAPER.item("pool", "Mode-IMM as a method of merging mixtures")
 def pool_of_mixtures(context: Context) -> Findings:
     """Models of four shards merged by each method, beside one pass over all rows."""
     n_runs, n = context.pick((1, 2000), (5, 8000))

@@ -85,7 +85,7 @@ def _about(context: Context, protocol: str) -> str:
 # -- disjoint --------------------------------------------------------------------------------------
 
 
-@PAPER.item("disjoint", "Disjoint MNIST", seconds=(10, 400))
+@PAPER.item("disjoint", "Disjoint MNIST")
 def disjoint_mnist(context: Context) -> Findings:
     """Two halves of the digits, one after the other."""
     context.mnist()
@@ -134,7 +134,7 @@ def _mixtures(tasks: list[Task]) -> Array:
 # -- shuffled --------------------------------------------------------------------------------------
 
 
-@PAPER.item("shuffled", "Shuffled MNIST, three orders of the pixels", seconds=(3, 110))
+@PAPER.item("shuffled", "Shuffled MNIST, three orders of the pixels")
 def shuffled_mnist(context: Context) -> Findings:
     """The same digits with the pixels in other orders."""
     context.mnist()

@@ -94,7 +94,7 @@ def as_gaussian(mean: Array, precision: Array) -> Gaussian:
     return Gaussian(mean, inverse(precision))
 
 
-@PAPER.item("streaming", "Streaming Bayes: posterior becomes prior, exact and approximate", seconds=(2, 20))
+@PAPER.item("streaming", "Streaming Bayes: posterior becomes prior, exact and approximate")
 def streaming(context: Context) -> Findings:
     """Posterior after batches of several sizes beside that of all rows at once, which is computed in another way."""
     n_runs = context.pick(2, 10)

@@ -44,7 +44,7 @@ ABOUT = (
 )
 
 
-@PAPER.item("table5", "Table 5: episodes to solve three control tasks", seconds=(20, 5300), alone=True)
+@PAPER.item("table5", "Table 5: episodes to solve three control tasks", alone=True)
 def table_5(context: Context) -> Findings:
     """Episodes until each task is solved."""
     if importlib.util.find_spec("gymnasium") is None:

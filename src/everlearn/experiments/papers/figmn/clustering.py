@@ -67,7 +67,7 @@ def em(X: Array, n_components: int, n_iterations: int) -> tuple[GaussianMixture,
     return model, time.process_time() - begin
 
 
-@PAPER.item("clustering", "Clustering MNIST with 208 components, beside batch EM", seconds=(8, 140), alone=True)
+@PAPER.item("clustering", "Clustering MNIST with 208 components, beside batch EM", alone=True)
 def clustering(context: Context) -> Findings:
     """Time of a pass and of an EM iteration on pixels; likelihood against time on sixty axes."""
     data = context.mnist()

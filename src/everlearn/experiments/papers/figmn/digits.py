@@ -102,7 +102,7 @@ def seen_so_far(results: Results, counts: Labels) -> Array:
     return np.asarray(100.0 * (results.R * weights).sum(axis=1) / weights.sum(axis=1))
 
 
-@PAPER.item("mnist", "MNIST accuracy: one pass, one digit after another", seconds=(15, 85), alone=True)
+@PAPER.item("mnist", "MNIST accuracy: one pass, one digit after another", alone=True)
 def mnist(context: Context) -> Findings:
     """Choose settings on training images, then learn class by class and test."""
     data = context.mnist()

@@ -49,7 +49,7 @@ def agreement(clusters: list[Any]) -> float:
     return float(np.mean([adjusted_rand_score(a, b) for a, b in combinations(clusters, 2)]))
 
 
-@PAPER.item("orders", "Section 1: similar clusters in any order of the rows", seconds=(5, 25))
+@PAPER.item("orders", "Section 1: similar clusters in any order of the rows")
 def orders(context: Context) -> Findings:
     """Adjusted Rand index and number of components over ten orders, in paper mode and by default."""
     names = context.pick(("iris", "glass"), ("iris", "glass", "diabetes", "ionosphere"))

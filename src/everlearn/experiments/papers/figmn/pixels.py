@@ -97,7 +97,7 @@ def _whole_pass(
     return Ended(purity(np.asarray(grown.model.predict(test / 255.0), dtype=np.int64), test_y), *grown[1:])
 
 
-@PAPER.item("pixels", "MNIST pixels: FIGMN grows its components by itself", seconds=(25, 1500), alone=True)
+@PAPER.item("pixels", "MNIST pixels: FIGMN grows its components by itself", alone=True)
 def pixels(context: Context) -> Findings:
     """Choose delta on training images, then one pass with labels and one without."""
     data = context.mnist()

@@ -44,7 +44,7 @@ def accuracy(delta: float, part: Fold) -> float:
     return 100.0 * float(np.mean(model.predict(part.test_known) == part.test_y))
 
 
-@PAPER.item("delta", "Section 4: delta chosen by two-fold cross-validation", seconds=(6, 60))
+@PAPER.item("delta", "Section 4: delta chosen by two-fold cross-validation")
 def delta_by_halves(context: Context) -> Findings:
     """Accuracy of two-fold cross-validation by delta, one value for all sets."""
     names = context.pick(("glass", "iris", "labor"), datasets.NAMES)
@@ -95,7 +95,7 @@ def forest_bytes(forest: RandomForestClassifier) -> tuple[int, int]:
     return len(pickle.dumps(forest)), FLOAT * (5 * nodes + forest.n_classes_ * leaves)
 
 
-@PAPER.item("memory", "Section 4: memory of the random forest beside the mixture's", seconds=(4, 10))
+@PAPER.item("memory", "Section 4: memory of the random forest beside the mixture's")
 def memory(context: Context) -> Findings:
     """Bytes of both models on nine tenths of each set."""
     names = context.pick(("glass", "iris", "labor"), datasets.NAMES)

@@ -94,7 +94,7 @@ def seconds(D: int, rng: np.random.Generator, repeats: int) -> tuple[float, floa
     return times[0], times[1]
 
 
-@PAPER.item("two-step", "Section 3: two rank-one updates beside the single one", seconds=(3, 8), alone=True)
+@PAPER.item("two-step", "Section 3: two rank-one updates beside the single one", alone=True)
 def two_step(context: Context) -> Findings:
     """Both forms against the inverse of eq. 11's covariance; which of them loses definiteness; what they cost."""
     n = context.pick(300, 2000)

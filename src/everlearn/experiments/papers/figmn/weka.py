@@ -118,7 +118,7 @@ def split(X: Array, y: Any, categorical: Any, train: Any, test: Any) -> Fold:
 # -- Table 1 ---------------------------------------------------------------------------------------
 
 
-@PAPER.item("table1", "Table 1: the data sets", seconds=(1, 1))
+@PAPER.item("table1", "Table 1: the data sets")
 def table_1(context: Context) -> Findings:
     """Rows, columns and classes of each set."""
     rows: list[list[Cell]] = []
@@ -236,7 +236,7 @@ def _right(answers: list[Any], parts: list[Fold]) -> Array:
     return np.array([100.0 * np.mean(a == part.test_y) for a, part in zip(answers, parts, strict=True)])
 
 
-@PAPER.item("table2", "Table 2: accuracy on seven sets, ten folds", seconds=(13, 100))
+@PAPER.item("table2", "Table 2: accuracy on seven sets, ten folds")
 def table_2(context: Context) -> Findings:
     """Accuracy of every method on every set, significant losses against the forest marked."""
     names = context.pick(("breast_cancer", "glass", "iris", "labor"), datasets.NAMES)
@@ -330,7 +330,7 @@ def _number(printed: str) -> float:
 # -- Table 3 ---------------------------------------------------------------------------------------
 
 
-@PAPER.item("table3", "Table 3: number of components", seconds=(3, 11))
+@PAPER.item("table3", "Table 3: number of components")
 def table_3(context: Context) -> Findings:
     """Components that FIGMN creates on nine tenths of each set."""
     repeats = context.pick(3, 10)

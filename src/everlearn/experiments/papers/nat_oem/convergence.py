@@ -73,7 +73,7 @@ def gain(found: dict[tuple[str, str], Array], mode: str, name: str, at: int = -1
     return float(np.mean(found[mode, name][:, at] - found[mode, "online EM"][:, at]))
 
 
-@PAPER.item("fig1", "Figure 1: convergence with rows in random order", seconds=(2, 11))
+@PAPER.item("fig1", "Figure 1: convergence with rows in random order")
 def figure_1(context: Context) -> Findings:
     """Test log-likelihood over time, independent rows."""
     found, drawn, table = learning_curves(context, sequential=False)
@@ -99,7 +99,7 @@ def figure_1(context: Context) -> Findings:
     return Findings(START, claims, [table], [drawn], context.pick(*RUNS))
 
 
-@PAPER.item("fig2", "Figure 2: convergence class after class", seconds=(2, 11))
+@PAPER.item("fig2", "Figure 2: convergence class after class")
 def figure_2(context: Context) -> Findings:
     """Test log-likelihood over time, one class after another."""
     found, drawn, table = learning_curves(context, sequential=True)
@@ -148,7 +148,7 @@ def class_scores(model: OnlinePPCA, data: Data) -> Array:
     return np.array([scores[data.test_y == c].mean() for c in range(CLASSES)])
 
 
-@PAPER.item("fig3", "Figure 3: forgetting, class by class", seconds=(2, 11))
+@PAPER.item("fig3", "Figure 3: forgetting, class by class")
 def figure_3(context: Context) -> Findings:
     """Test log-likelihood of each class over time."""
     at = points_in_time(context.pick(40, 120))
@@ -198,7 +198,7 @@ def _forgetting(values: Array, ends: NDArray[np.int64]) -> Array:
 # -- figure 4 --------------------------------------------------------------------------------------
 
 
-@PAPER.item("fig4", "Figure 4: interference between classes", seconds=(2, 11))
+@PAPER.item("fig4", "Figure 4: interference between classes")
 def figure_4(context: Context) -> Findings:
     """Log-likelihood of a class learned after another, less that of the class alone."""
     found: dict[tuple[str, str], list[Array]] = {}

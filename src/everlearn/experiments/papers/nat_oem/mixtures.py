@@ -253,7 +253,7 @@ def mnist_tasks(context: Context, rng: np.random.Generator) -> list[Task]:
     ]
 
 
-@PAPER.item("mixtures", "Beyond the paper: the natural constraint for mixtures, class after class", seconds=(15, 90))
+@PAPER.item("mixtures", "Beyond the paper: the natural constraint for mixtures, class after class")
 def mixtures(context: Context) -> Findings:
     """Forgetting, interference and final likelihood with and without the constraint."""
     n_runs = context.pick(1, 3)

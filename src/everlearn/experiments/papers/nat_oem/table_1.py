@@ -40,7 +40,7 @@ PRINTED_RATE = {"online EM": "0.9 k^-0.9", "NAT-oEM-step": "0.9 k^-0.9", "NAT-oE
 # -- Table I ---------------------------------------------------------------------------------------
 
 
-@PAPER.item("table1", "Table I: data sizes and the choice of rate and strength", seconds=(1, 4))
+@PAPER.item("table1", "Table I: data sizes and the choice of rate and strength")
 def table_1(context: Context) -> Findings:
     """Choose rate and strength as section IV-B does: the values with the highest log-likelihood."""
     n_runs = context.pick(2, 8)
@@ -129,7 +129,7 @@ STARTS = {
 }
 
 
-@PAPER.item("rank", "The finding: a start at zero loses the rank, and the constraint restores it", seconds=(2, 7))
+@PAPER.item("rank", "The finding: a start at zero loses the rank, and the constraint restores it")
 def rank_collapse(context: Context) -> Findings:
     """Singular values of W over time, and final log-likelihoods by start."""
     n_runs = context.pick(*RUNS)

@@ -139,7 +139,7 @@ def seconds_a_row(d: int, fisher: str, rng: np.random.Generator, rows: int = 20)
     return (time.process_time() - begin) / rows
 
 
-@PAPER.item("titterington", "Equation 3: Titterington's recursion, from which online EM starts", seconds=(6, 25))
+@PAPER.item("titterington", "Equation 3: Titterington's recursion, from which online EM starts")
 def titterington(context: Context) -> Findings:
     """Final likelihood of the recursion in both metrics beside online EM, and what a row costs."""
     n_runs = context.pick(2, 8)

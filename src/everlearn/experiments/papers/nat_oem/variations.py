@@ -43,9 +43,7 @@ TESTED = 20_000  # of a million test points: the mean log-likelihood is known to
 # -- the protocol to the letter ----------------------------------------------------------------------
 
 
-@PAPER.item(
-    "protocol", "Section IV: sigma drawn at random, a million points, five starts on one data set", seconds=(4, 90)
-)
+@PAPER.item("protocol", "Section IV: sigma drawn at random, a million points, five starts on one data set")
 def protocol(context: Context) -> Findings:
     """Gains of the constraint over online EM, on the rows of Table I and on all points, for several sigmas."""
     n, n_sets, n_starts = context.pick((20_000, 2, 2), (1_000_000, 8, PRINTED_STARTS))
@@ -125,7 +123,7 @@ def _by_sigma(sigmas: list[float], few: Array, many: Array, n: int) -> Panel:
 ROWS_A_CLASS = (100, 400, TRAIN // CLASSES, 3200)
 
 
-@PAPER.item("orders", "Section V: the order of the classes, and the number of rows a class", seconds=(3, 40))
+@PAPER.item("orders", "Section V: the order of the classes, and the number of rows a class")
 def orders(context: Context) -> Findings:
     """Final log-likelihood and forgetting in every order of the classes, and with fewer and more rows a class."""
     n_runs = context.pick(1, 6)
@@ -214,7 +212,7 @@ SLOW = 1.5
 """From how many times the time of online EM on a policy counts as an increased load."""
 
 
-@PAPER.item("cost", "Section V and poster: what the constraint costs", seconds=(1, 4), alone=True)
+@PAPER.item("cost", "Section V and poster: what the constraint costs", alone=True)
 def cost(context: Context) -> Findings:
     """Processor time of a row with each policy, as a user calls it."""
     n, repeats = context.pick((2000, 2), (20_000, 7))

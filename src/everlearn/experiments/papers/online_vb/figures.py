@@ -190,7 +190,7 @@ SECTION_3_2 = (
 # -- figures 1 to 3 --------------------------------------------------------------------------------
 
 
-@PAPER.item("fig1", "Figure 1: direction of the principal axis in one run", seconds=(2, 20))
+@PAPER.item("fig1", "Figure 1: direction of the principal axis in one run")
 def figure_1(context: Context) -> Findings:
     """Direction over time in a single run."""
     study = two_dimensional(context)
@@ -241,7 +241,7 @@ def _steady_claim(study: Study, run: int | None = None) -> Claim:
     )
 
 
-@PAPER.item("fig2", "Figure 2: direction and error over 100 runs", seconds=(1, 2))
+@PAPER.item("fig2", "Figure 2: direction and error over 100 runs")
 def figure_2(context: Context) -> Findings:
     """Direction and error over time, mean and spread of all runs."""
     study = two_dimensional(context)
@@ -277,7 +277,7 @@ def _near(errors: list[float], best: list[float]) -> bool:
     return float(np.mean(errors)) < NEAR_BEST * float(np.mean(best))
 
 
-@PAPER.item("fig3", "Figure 3: the forgetting factor", seconds=(1, 2))
+@PAPER.item("fig3", "Figure 3: the forgetting factor")
 def figure_3(context: Context) -> Findings:
     """The forgetting factor over time, mean of all runs."""
     return Findings(SECTION_3_1, *_forgetting(two_dimensional(context)), two_dimensional(context).n_runs)
@@ -322,7 +322,7 @@ def _pictures(rows: list[list[Array]], names: list[str], *, low: float, high: fl
     return figure(panels, columns=len(rows[0]), height=height, gap=0.015, between=6)
 
 
-@PAPER.item("fig4", "Figure 4: the letters A, B and E", seconds=(1, 1))
+@PAPER.item("fig4", "Figure 4: the letters A, B and E")
 def figure_4(context: Context) -> Findings:
     """The three letters."""
     drawn = _pictures([list(letters())], list(LETTERS), low=0, high=1, height=230)
@@ -335,7 +335,7 @@ def figure_4(context: Context) -> Findings:
     return Findings(SECTION_3_2, [claim], [], [Figure("The principal axes", drawn)])
 
 
-@PAPER.item("fig5", "Figure 5: example observations", seconds=(1, 1))
+@PAPER.item("fig5", "Figure 5: example observations")
 def figure_5(context: Context) -> Findings:
     """Observations of every fiftieth row."""
     X = stream(letters(), 0.2, np.random.default_rng([context.seed, 0]))
@@ -353,7 +353,7 @@ def figure_5(context: Context) -> Findings:
     return Findings(SECTION_3_2, [claim], [], [Figure("Rows 1, 51, ... 551", drawn)])
 
 
-@PAPER.item("fig6", "Figure 6: five learning processes", seconds=(2, 12))
+@PAPER.item("fig6", "Figure 6: five learning processes")
 def figure_6(context: Context) -> Findings:
     """First principal axes of every fiftieth row in five runs."""
     study = alphabet(context)
@@ -383,7 +383,7 @@ def figure_6(context: Context) -> Findings:
     return Findings(SECTION_3_2, [claim], [], figures, study.n_runs)
 
 
-@PAPER.item("fig7", "Figure 7: error and forgetting factor for the letters", seconds=(1, 2))
+@PAPER.item("fig7", "Figure 7: error and forgetting factor for the letters")
 def figure_7(context: Context) -> Findings:
     """Error and forgetting factor over time, mean of all runs."""
     study = alphabet(context)

@@ -153,7 +153,7 @@ def outlier_name(variance: float, least: float) -> str:
     return f"outlier component of variance {variance:g}, factor from {least:g} on"
 
 
-@PAPER.item("forms", "Sections 1 and 2: the forms before, and the whole posterior of the factor", seconds=(6, 20))
+@PAPER.item("forms", "Sections 1 and 2: the forms before, and the whole posterior of the factor")
 def forms(context: Context) -> Findings:
     """Errors of every way to find the factor on the data of section 3.1; Sato's form beside eq. 7."""
     n_runs = context.pick(3, 10)

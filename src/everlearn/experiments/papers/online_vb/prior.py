@@ -50,7 +50,7 @@ class Followed(NamedTuple):
         return float(self.factors.reshape(-1, 3, PERIOD)[:, :, PERIOD // 2 :].mean())
 
 
-@PAPER.item("prior", "Section 2.2: forgetting restores the prior, also one whose mean is not zero", seconds=(3, 8))
+@PAPER.item("prior", "Section 2.2: forgetting restores the prior, also one whose mean is not zero")
 def prior(context: Context) -> Findings:
     """Errors and factors on the data of section 3.1 by the prior's mean and precision."""
     n_runs = context.pick(3, 20)
