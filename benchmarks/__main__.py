@@ -1,9 +1,12 @@
 """Run the benchmarks, each in a process of its own; each writes its page and its JSON.
 
-    python benchmarks [--only NAME ...] [--quick] [--stale] [--list]
+    python benchmarks [--only NAME ...] [--resume] [--quick] [--stale] [--list] [--documents]
 
-`--stale` lists the pages that are older than the code they measure: the code of one of the page's folders, or its
-script, is not what it was when the page was made; or there is no JSON that says where it comes from.
+`--resume` goes on where an earlier run stopped: it runs those whose pages are stale. `--list` shows how long each took
+when its page was made. When all are done, the figures of README and docs are written anew; `--documents` does nothing
+else. `--stale` lists the pages that are older than the code they measure: the code of one of the
+page's folders, or its script, is not what it was when the page was made; or there is no JSON that says where it comes
+from.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _page import code_digest
+from _documents import write_documents
+from _page import STAMP, code_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,7 +57,7 @@ BENCHMARKS = {
     "mixture_speed": Benchmark("mixture_speed.py", MIXTURE),
     "mixture_price": Benchmark("mixture_price.py", MIXTURE),
     "networks": Benchmark("networks.py", ("networks", "continual"), needs="torch and MNIST"),
-    "one_pass": Benchmark("one_pass.py", MIXTURE),
+    "one_pass": Benchmark("one_pass.py", ("experiments/peers", *MIXTURE)),
     "partitions": Benchmark("partitions.py", ("distributed", *MIXTURE)),
     "peers": Benchmark("peers.py", ("experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"),
     "ppca": Benchmark("ppca.py", ("ppca", *SHARED)),
@@ -114,6 +120,48 @@ def changed_since(commit: str, places: list[str]) -> list[str]:
     return done.stdout.split() if done.returncode == 0 else [f"(commit {commit[:12]} is not known here)"]
 
 
+def last_seconds(name: str) -> float | None:
+    """Seconds that a page took when it was made, all its parts together; None if nothing says so."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return sum(map(_seconds, record.get("parts", {"": record["origin"]}).values()))
+
+
+def _seconds(made: dict[str, Any]) -> float:
+    if "seconds" in made:
+        return float(made["seconds"])
+    # Records of before that was noted have the minutes of begin and end.
+    started, finished = (datetime.strptime(made[key], STAMP) for key in ("started", "finished"))
+    return (finished - started).total_seconds()
+
+
+def describe(name: str) -> str:
+    """A line of the list: how long a benchmark took, what it measures, what it needs."""
+    benchmark, seconds = BENCHMARKS[name], last_seconds(name)
+    took = "unknown" if seconds is None else f"{seconds:,.0f} s"
+    needs = f"; needs {benchmark.needs}" if benchmark.needs else ""
+    return f"{name:18} {took:>8}  {', '.join(benchmark.folders)}{needs}"
+
+
+def run_all(names: list[str], *, quick: bool) -> list[str]:
+    """Run benchmarks one after the other, say how long each took, also when interrupted; returns those that failed."""
+    took: dict[str, float] = {}
+    failed = []
+    try:
+        for name in names:
+            began = time.monotonic()
+            if run(name, quick=quick):
+                failed.append(name)
+            took[name] = time.monotonic() - began
+    finally:
+        for name, seconds in took.items():
+            print(f"{name:18} {seconds:8,.0f} s{'  failed' if name in failed else ''}")
+        print(f"{'all':18} {sum(took.values()):8,.0f} s; {len(took)} of {len(names)} ran", flush=True)
+    return failed
+
+
 def run(name: str, *, quick: bool) -> int:
     """Run one benchmark; returns its exit status."""
     benchmark = BENCHMARKS[name]
@@ -128,18 +176,25 @@ def main() -> None:
     """Run, or list what is stale."""
     parser = argparse.ArgumentParser(prog="benchmarks", description="Run the benchmarks, each writes its page.")
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--resume", action="store_true", help="run only those whose pages are stale")
     parser.add_argument("--quick", action="store_true", help="small sizes; no page is written")
     parser.add_argument("--stale", action="store_true", help="list the pages that are older than what they measure")
-    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument("--documents", action="store_true", help="only write the figures into README and docs")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks, with the seconds of the last run")
     options = parser.parse_args()
     if options.list:
-        for name, benchmark in BENCHMARKS.items():
-            print(f"{name:18} {', '.join(benchmark.folders)}{'; needs ' + benchmark.needs if benchmark.needs else ''}")
+        print("\n".join(map(describe, BENCHMARKS)))
         return
     if options.stale:
         print("\n".join(stale()))
         return
-    failed = [name for name in options.only if run(name, quick=options.quick)]
+    if options.documents:
+        write_documents()
+        return
+    names = [name for name in options.only if not options.resume or why_stale(name, BENCHMARKS[name])]
+    failed = run_all(names, quick=options.quick)
+    if not options.quick:
+        write_documents()
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

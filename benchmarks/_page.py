@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -28,6 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 FORMAT = "everlearn benchmark 1"
+STAMP = "%Y-%m-%d %H:%M UTC"
+BEGAN = time.perf_counter()
 PACKAGES = ("everlearn", "numpy", "scipy", "scikit-learn", "numba", "river", "torch", "pyarrow", "dask", "pyspark")
 
 
@@ -89,7 +92,7 @@ def origin() -> dict[str, Any]:
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},
         "threads": {k: os.environ[k] for k in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ},
-        "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "started": datetime.now(UTC).strftime(STAMP),
     }
 
 
@@ -147,8 +150,13 @@ def write_page_of_parts(name: str, title: str, parts: Sequence[str]) -> None:
 
 
 def finished() -> dict[str, Any]:
-    """Where the figures of this run come from, now that they are there."""
-    return {**origin(), "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    """Where the figures of this run come from, and how long it took, now that they are there."""
+    times = os.times()
+    took = {
+        "seconds": round(time.perf_counter() - BEGAN, 1),
+        "cpu_seconds": round(times.user + times.system + times.children_user + times.children_system, 1),
+    }
+    return {**origin(), "finished": datetime.now(UTC).strftime(STAMP), **took}
 
 
 def write_record(name: str, made: dict[str, Any], **fields: Any) -> None:

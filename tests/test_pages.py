@@ -98,3 +98,52 @@ def test_files_with_changes_are_named_whole(page, monkeypatch):
     told = {"status": "M benchmarks/a.py\n M src/b.py\nMM src/c.py", "rev-parse": "0" * 40}
     monkeypatch.setattr(page, "_git", lambda verb, *_: told[verb])
     assert page.origin.__wrapped__()["changed"] == ["benchmarks/a.py", "src/b.py", "src/c.py"]
+
+
+def test_a_page_says_how_long_it_took_and_the_list_shows_it(page, runner):
+    page.write_page("rates", "# Rates\n")
+    made = page.read("rates")["origin"]
+    assert made["seconds"] >= 0
+    assert made["cpu_seconds"] > 0
+    assert runner.last_seconds("rates") == made["seconds"]
+    assert runner.describe("rates").split()[:3] == ["rates", f"{made['seconds']:,.0f}", "s"]
+    assert runner.last_seconds("ppca") is None
+    assert "unknown" in runner.describe("ppca")
+
+
+def test_seconds_of_a_page_are_those_of_its_parts_and_older_ones_tell_minutes(page, runner, tmp_path):
+    parts = {
+        "shown_one": {"seconds": 90.5, "started": "", "finished": ""},
+        "shown_two": {"started": "2026-01-01 23:59 UTC", "finished": "2026-01-02 00:01 UTC"},
+    }
+    (tmp_path / "fleet.json").write_text(json.dumps({"origin": parts["shown_one"], "parts": parts}))
+    assert runner.last_seconds("fleet") == 90.5 + 120
+
+
+def test_resume_runs_the_stale_ones_only_and_all_say_how_long_they_took(runner, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(runner, "why_stale", lambda name, benchmark: "old" if name in ("ppca", "rates") else "")
+    monkeypatch.setattr(runner, "run", lambda name, quick: ran.append(name) or (name == "rates"))
+    written = []
+    monkeypatch.setattr(runner, "write_documents", lambda: written.append(1))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--resume"])
+    with pytest.raises(SystemExit, match="failed: rates"):
+        runner.main()
+    assert ran == ["ppca", "rates"]
+    assert written == [1], "documents show the pages that were made"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ppca", "rates", "all"]
+    assert "failed" in lines[1]
+    assert lines[2].endswith("2 of 2 ran")
+
+
+def test_an_interrupted_run_says_what_it_has_done(runner, monkeypatch, capsys):
+    def run(name, quick):
+        if name == "rates":
+            raise KeyboardInterrupt
+        return 0
+
+    monkeypatch.setattr(runner, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_all(["ppca", "rates", "scale"], quick=False)
+    assert capsys.readouterr().out.splitlines()[-1].endswith("1 of 3 ran")
