@@ -40,16 +40,20 @@ class Work(NamedTuple):
     rule: Settings
 
 
+def pay(X: Array, work: Work) -> bool:
+    """Whether blocks are faster; only rows without gaps, of models that keep rows, can be learned in them."""
+    return len(X) >= ROWS and X.shape[1] >= COLUMNS and not work.rule.parts and not has_gaps(X)
+
+
 def learn_rows(X: Array, weights: Array, work: Work, out: Array, device: TorchDevice | None = None) -> int:
-    """`kernels.rows.learn_rows`, the way that is faster; only rows without gaps, of models with rows, go in blocks."""
-    if len(X) < ROWS or X.shape[1] < COLUMNS or work.rule.parts or has_gaps(X):
-        return int(kernels.learn_rows(X, weights, work.handle, out))
-    learn_in_blocks(X, weights, work, out, device)
-    return len(X)
+    """`kernels.rows.learn_rows` in blocks where they pay."""
+    if pay(X, work):
+        return learn_in_blocks(X, weights, work, out, device)
+    return int(kernels.learn_rows(X, weights, work.handle, out))
 
 
-def learn_in_blocks(X: Array, weights: Array, work: Work, out: Array, device: TorchDevice | None) -> None:
-    """`kernels.rows.learn_rows` of rows of positive weight without gaps, in blocks."""
+def learn_in_blocks(X: Array, weights: Array, work: Work, out: Array, device: TorchDevice | None) -> int:
+    """`kernels.rows.learn_rows` of rows of positive weight without gaps; returns how many they are."""
     there = device if X.shape[1] >= DEVICE_COLUMNS else None
     place = Memory(X, work) if there is None else Resident(X, work, there)
     at = 0
@@ -60,6 +64,7 @@ def learn_in_blocks(X: Array, weights: Array, work: Work, out: Array, device: To
         _learn_block(X[part], weights[part], work, out[:, part], place)
         at = part.stop
     place.release()
+    return len(X)
 
 
 def _learn_block(X: Array, weights: Array, work: Work, out: Array, place: Memory | Resident) -> None:

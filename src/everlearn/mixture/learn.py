@@ -13,6 +13,7 @@ import numpy as np
 from everlearn.base.interrupts import HeldInterrupts, checkpoint
 from everlearn.linalg import parallel
 from everlearn.linalg.backend_torch import TorchDevice
+from everlearn.mixture import blocks
 from everlearn.mixture.blocks import Work, learn_rows
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
@@ -152,7 +153,11 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         and ready.watch is progress.watch
         and not (settings.parts and _is_full(state.model))
     ):
-        at = learn_rows(X, weights, ready.work, info, progress.device)
+        # Not by `learn_rows`: for a single row every call counts.
+        if blocks.pay(X, ready.work):
+            at = blocks.learn_in_blocks(X, weights, ready.work, info, progress.device)
+        else:
+            at = kernels.learn_rows(X, weights, ready.work.handle, info)
         # Not by _replace, which would take a twentieth of the time that a single row takes.
         state = State(state.n + at, *state[1:])
     while at < n:
