@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import json
+import re
 
 import pytest
 
@@ -91,6 +92,15 @@ def test_every_benchmark_names_folders_that_exist(runner, repository):
         assert (repository / "benchmarks" / benchmark.script).is_file(), name
         for folder in benchmark.folders:
             assert (repository / "src" / "everlearn" / folder / "__init__.py").is_file(), (name, folder)
+
+
+def test_every_script_that_writes_a_page_is_run_by_the_command(runner, repository):
+    scripts = {
+        path.name
+        for path in (repository / "benchmarks").glob("[a-z]*.py")
+        if re.search("(write|printed)_page", path.read_text())
+    }
+    assert scripts == {benchmark.script for benchmark in runner.BENCHMARKS.values()}
 
 
 def test_files_with_changes_are_named_whole(page, monkeypatch):
