@@ -6,8 +6,9 @@ from everlearn.anomaly.estimator import settings_of
 from everlearn.anomaly.kernels import rows as kernels
 from everlearn.anomaly.kernels.memory import remember
 from everlearn.anomaly.kernels.sample import refresh_sample
-from everlearn.anomaly.learn import _factorised, init, init_past, scratch_for
+from everlearn.anomaly.learn import _factorised, _of_factors, init, init_past, scratch_for
 from everlearn.anomaly.state import Task, Units
+from everlearn.gaussian.factor_analysers import FactorMixture
 
 SETTINGS = settings_of("guarded", 1e-3, 50, 100, 0)
 
@@ -22,6 +23,17 @@ def frozen_density(rng, D=4):
     weights, means, covariances = random_mixture(rng, D=D)
     units = Units(np.zeros(D), np.ones(D))
     return _factorised(units, weights, means, covariances.copy(), np.ones(D)), (weights, means, covariances)
+
+
+def low_rank_density(rng, D=4, Q=2):
+    """A density of three low-rank components, and the dense one of the same covariances; the broad one is behind."""
+    weights, means = rng.dirichlet(np.ones(3)), rng.normal(size=(3, D))
+    W, noise = rng.normal(size=(3, Q, D)), rng.uniform(0.5, 2.0, (3, D))
+    units = Units(rng.normal(size=D), rng.uniform(0.5, 2.0, D))
+    low = _of_factors(units, FactorMixture(weights, means, W, noise), 100.0)
+    covariances = low.covariances.swapaxes(1, 2) @ low.covariances
+    covariances[:, np.arange(D), np.arange(D)] += 1.0 / low.factors[:, 0]
+    return low, _factorised(units, np.exp(low.log_weights), low.means.copy(), covariances, np.full(D, 1e-9))
 
 
 def state_with_sample(rows):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import hmean
 
-from detectors import SETTINGS, frozen_density, prepared_state
+from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state
 from everlearn.anomaly.ask import Explanation, explain, given_others, given_past, score, view_parts
 from everlearn.anomaly.learn import Prepared, init, scratch_for
 from everlearn.anomaly.merge import _copied
@@ -95,3 +95,10 @@ def test_the_text_names_what_contradicts_the_value_most():
     assert told.text() == "p = 0.001: b 42, expected 1 to 3 from the others"
     past = told._replace(p_given_past=1e-12 * D)
     assert past.text() == "p = 0.001: b 42, expected about 7 from its own past"
+
+
+def test_columns_given_the_others_are_the_same_from_factors():
+    """A low-rank density against the dense one of the same covariances, with a gap and without."""
+    low, dense = low_rank_density(np.random.default_rng(6), D=5, Q=2)
+    for x in (np.array([0.3, -0.8, 1.0, 0.0, 2.0]), np.array([0.3, np.nan, 1.0, 0.0, 2.0])):
+        np.testing.assert_allclose(given_others(low, x), given_others(dense, x), rtol=1e-6, atol=1e-9)

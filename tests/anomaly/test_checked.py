@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from detectors import SETTINGS, prepared_state
-from everlearn.anomaly.checked import check_events, check_state
+from detectors import SETTINGS, low_rank_density, prepared_state
+from everlearn.anomaly.checked import check_events, check_state, with_diagonal_errors
 from everlearn.anomaly.estimator import _no_events
 from everlearn.anomaly.learn import init
+from everlearn.anomaly.state import WIDE
 from everlearn.errors import ModelFileError
 
 
@@ -67,3 +68,19 @@ def test_counters_that_point_outside_of_their_arrays_are_refused(state, part, fi
 def test_a_log_that_counts_no_events_is_refused(size):
     with pytest.raises(ModelFileError, match=r"events\.size"):
         check_events(_no_events()._replace(size=size), _no_events())
+
+
+def test_factors_of_a_low_rank_density_are_taken_and_others_refused(state):
+    low, _ = low_rank_density(np.random.default_rng(1), D=2, Q=1)
+    check_state(state._replace(density=low), init(2, SETTINGS))
+    with pytest.raises(ModelFileError, match=r"density.factors.*\(4, 2, 2\)"):
+        check_state(state._replace(density=low._replace(factors=low.factors[:, :1])), init(2, SETTINGS))
+
+
+def test_a_file_with_the_matrix_of_prediction_errors_of_many_columns_keeps_its_diagonal(state):
+    wide, matrix = init(WIDE + 1, SETTINGS), np.diag(np.arange(1.0, WIDE + 2.0))
+    old = wide._replace(past=wide.past._replace(covariance=matrix, precision=np.linalg.inv(matrix)))
+    new = with_diagonal_errors(old)
+    check_state(new, wide)
+    np.testing.assert_array_equal(new.past.covariance[:, 0], np.arange(1.0, WIDE + 2.0))
+    assert with_diagonal_errors(state) is state

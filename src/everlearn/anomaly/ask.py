@@ -116,19 +116,39 @@ def given_others(density: Density, x: Array) -> tuple[Array, Array, Array, Array
 def _conditionals(density: Density, z: Array, seen: Any) -> tuple[Array, Array, Array]:
     """Means, standard deviations and log-weights (K, observed) of each column given the other observed ones."""
     e = z[seen] - density.means[:, seen]
+    if density.precisions.shape[1] < len(z):
+        diagonal, Pe, log_det = _precision_of_factors(density, e, seen)
+        return _given_others(density, z[seen], e, Pe, diagonal, log_det)
     if len(seen) == len(z):
         P, log_det = density.precisions, density.log_weights - density.heights
     else:
         blocks = density.covariances[:, seen[:, None], seen]
         P, log_det = np.asarray(np.linalg.inv(blocks)), np.asarray(0.5 * np.linalg.slogdet(blocks)[1])
     # (P e)_j / sqrt(P_jj) is the exact z-value of column j given all others: no system is solved for each column.
-    Pe = np.einsum("kij,kj->ki", P, e)
-    diagonal = np.einsum("kii->ki", P)
+    return _given_others(density, z[seen], e, np.einsum("kij,kj->ki", P, e), np.einsum("kii->ki", P), log_det)
+
+
+def _precision_of_factors(density: Density, e: Array, seen: Any) -> tuple[Array, Array, Array]:
+    """Of low-rank components: the diagonal of the precision P of observed columns, P e, and half a log-determinant."""
+    W, inverse_psi = density.covariances[:, :, seen], density.factors[:, 0, seen]
+    scaled = W * inverse_psi[:, None]
+    L = np.linalg.cholesky(np.eye(W.shape[1]) + scaled @ W.swapaxes(1, 2))
+    # Woodbury's identity: P = psi^-1 - B'B.
+    B = np.linalg.inv(L) @ scaled
+    v = np.einsum("kqj,kj->kq", B, e)
+    log_det = np.log(np.einsum("kii->ki", L)).sum(axis=1) - 0.5 * np.log(inverse_psi).sum(axis=1)
+    return inverse_psi - (B * B).sum(axis=1), inverse_psi * e - np.einsum("kqj,kq->kj", B, v), log_det
+
+
+def _given_others(
+    density: Density, z: Array, e: Array, Pe: Array, diagonal: Array, log_det: Array
+) -> tuple[Array, Array, Array]:
+    """Conditional means, standard deviations and log-weights from the precision of the observed columns."""
     sd = 1.0 / np.sqrt(diagonal)
     joint = density.log_weights - log_det - 0.5 * np.einsum("ki,ki->k", e, Pe)
     # The column's own term is taken out of the joint: what stays is the weight of the component given the others.
     log_w = joint[:, None] + 0.5 * Pe**2 / diagonal - 0.5 * np.log(diagonal)
-    return z[seen] - Pe / diagonal, sd, log_w - np.logaddexp.reduce(log_w, axis=0)
+    return z - Pe / diagonal, sd, log_w - np.logaddexp.reduce(log_w, axis=0)
 
 
 def _quantiles(q: Array, w: Array, mean: Array, sd: Array) -> Array:

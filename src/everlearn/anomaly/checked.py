@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.anomaly.state import Density, State
+from everlearn.anomaly.state import WIDE, Density, State
 from everlearn.errors import ModelFileError
 
 
@@ -17,6 +17,16 @@ def check_state(state: State, fresh: State) -> None:
             _check_like(name, part, wanted)
     _check_density(state.density, len(fresh.past.mean))
     _check_counters(state)
+
+
+def with_diagonal_errors(state: State) -> State:
+    """A state of many columns from a file that has the whole matrix of their prediction errors, with its diagonal."""
+    past = state.past
+    D = len(past.mean)
+    if D <= WIDE or np.shape(past.covariance) != (D, D) or np.shape(past.precision) != (D, D):
+        return state
+    diagonal = {name: np.diagonal(getattr(past, name)).reshape(D, 1).copy() for name in ("covariance", "precision")}
+    return state._replace(past=past._replace(**diagonal))
 
 
 def check_events(log: Any, fresh: Any) -> None:
@@ -42,7 +52,10 @@ def _check_density(density: Any, D: int) -> None:
     if not isinstance(density, Density):
         raise ModelFileError("the detector's density is missing.")
     K = np.shape(density.log_weights)[:1] or (0,)
-    shapes = ((D,), (D,), K, (*K, D), (*K, D, D), (*K, D, D), K, (*K, D, D))
+    # Of low-rank components, fewer factors than columns.
+    Q = np.shape(density.precisions)[-1] if np.ndim(density.precisions) == 3 else D
+    matrices = ((*K, D, D),) * 3 if Q >= D else ((*K, Q, D), (*K, Q + 1, D), (*K, Q, Q))
+    shapes = ((D,), (D,), K, (*K, D), *matrices[:2], K, matrices[2])
     for field, value, shape in zip(Density._fields, density, shapes, strict=True):
         if not isinstance(value, np.ndarray) or value.dtype != np.float64 or value.shape != shape:
             raise ModelFileError(f"the detector's density.{field} must be float64 of shape {shape}.")

@@ -515,6 +515,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
         checked.check_events(self._events_, _no_events())
         self._prepared_ = learn.Prepared()
+        self._state_ = state = checked.with_diagonal_errors(state)
         checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
 
 

@@ -20,6 +20,7 @@ from everlearn.anomaly.state import (
     STATISTICS,
     TIME_SCALES,
     VIEWS,
+    WIDE,
     Clock,
     Density,
     Guard,
@@ -35,6 +36,8 @@ from everlearn.anomaly.state import (
     Task,
     Units,
 )
+from everlearn.gaussian.factor_analysers import FactorMixture
+from everlearn.linalg.parallel import one_blas_thread
 from everlearn.typing import Array
 
 SAMPLE_ROWS = 400  # rows of the sample: 200 and 800 were no better on benchmarks/anomaly.py
@@ -92,10 +95,11 @@ def init_memory(independent: Array, M: int) -> Memory:
 def init_past(units: Units) -> Past:
     """A past that has seen nothing, in the given units."""
     D, T, p = len(units.centre), len(TIME_SCALES), REGRESSORS
+    correlated = np.eye(D) if D <= WIDE else np.ones((D, 1))
     columns = lambda: np.zeros(D)  # noqa: E731
     return Past._make((
         units, np.zeros((LAGS, D)), columns(), np.zeros((D, p)), np.tile(np.eye(p), (D, 1, 1)), columns(), columns(),
-        columns(), np.full(D, 1e-6), np.eye(D) * 1e-6, np.eye(D), *(np.zeros((T, D)) for _ in range(4)),
+        columns(), np.full(D, 1e-6), correlated * 1e-6, correlated, *(np.zeros((T, D)) for _ in range(4)),
         *(np.zeros((2, T, D)) for _ in range(4)), np.full(D, np.nan), np.zeros(D, np.int64), np.zeros((D, 4)),
     ))  # fmt: skip
 
@@ -112,9 +116,9 @@ def scratch_for(state: State) -> Scratch:
     """Room for one row's work."""
     D, K, S = state.sample.rows.shape[1], max(1, len(state.density.heights)), len(state.sample.rows)
     vectors = [np.zeros(D) for _ in range(5)]
-    V = len(STATISTICS)
+    V, B = len(STATISTICS), state.density.precisions.shape[1] if len(state.density.heights) else 0
     return Scratch._make((
-        np.zeros(D), np.zeros(D), np.zeros(D), np.zeros(D, np.int64), np.zeros((D, D)), np.zeros(K), np.zeros(S),
+        *(np.zeros(D) for _ in range(4)), np.zeros(D, np.int64), np.zeros((B, B)), np.zeros(K), np.zeros(S),
         np.zeros((D, REGRESSORS)), np.zeros(REGRESSORS), *vectors, np.zeros((4, len(TIME_SCALES), D)),
         np.full(V, np.nan), np.full(V, np.nan), np.zeros((len(VIEWS), 3)), np.zeros(D),
     ))  # fmt: skip
@@ -274,7 +278,15 @@ def frozen(mixture: Any, sample: Sample) -> Density:
     a thousand rows. Until the first search one Gaussian of the sample stands in for them.
     """
     units = sample.units
-    weights, means, covariances = _components(mixture, sample)
+    with one_blas_thread():
+        factors = mixture.factors_between_searches() if hasattr(mixture, "factors_between_searches") else None
+        if factors is not None:
+            return _of_factors(units, factors, float(mixture.n_samples_seen_))
+        return _of_matrices(units, *_components(mixture, sample))
+
+
+def _of_matrices(units: Units, weights: Array, means: Array, covariances: Array) -> Density:
+    """The density of components with covariance matrices, in standard units."""
     means = (means - units.centre) / units.scale
     covariances = covariances / units.scale / units.scale[:, None]
     overall = weights @ means
@@ -324,6 +336,27 @@ def _one_gaussian(sample: Sample) -> tuple[Array, Array, Array]:
     covariance = away.T @ away / max(n, 1) * (n / (n + D + 1.0))
     covariance[np.arange(D), np.arange(D)] *= (n + D + 1.0) / n
     return np.ones(1), mean[None], (covariance * sample.units.scale * sample.units.scale[:, None])[None]
+
+
+def _of_factors(units: Units, mixture: FactorMixture, rows: float) -> Density:
+    """The density of low-rank components; the broad one, of half a row, has four times the variance of each column."""
+    D = len(units.centre)
+    # A component has fewer directions than columns: the others are rows of zeros.
+    W, noise = mixture.loadings[:, : D - 1] / units.scale, mixture.noise / units.scale**2
+    means = (mixture.means - units.centre) / units.scale
+    overall = mixture.weights @ means
+    variances = mixture.weights @ (noise + (W * W).sum(axis=1) + (means - overall) ** 2)
+    noise = np.vstack([noise, 4.0 * variances]) + 1e-9 * np.maximum(variances, 1e-3)
+    W, means = np.concatenate([W, np.zeros_like(W[:1])]), np.vstack([means, overall])
+    weights = np.append(mixture.weights * rows, 0.5) / (rows + 0.5)
+    scaled = W / noise[:, None]
+    L = np.linalg.cholesky(np.eye(W.shape[1]) + scaled @ W.swapaxes(1, 2))
+    inverse = np.linalg.inv(L)
+    log_weights = np.log(np.maximum(weights, 1e-300))
+    log_det = np.log(noise).sum(axis=1) + 2.0 * np.log(np.einsum("kii->ki", L)).sum(axis=1)
+    factors = np.concatenate([1.0 / noise[:, None], inverse @ scaled], axis=1)
+    heights = log_weights - 0.5 * (D * np.log(2.0 * np.pi) + log_det)
+    return Density(units.centre.copy(), units.scale.copy(), log_weights, means, W, factors, heights, inverse)
 
 
 def _factorised(units: Units, weights: Array, means: Array, covariances: Array, variances: Array) -> Density:

@@ -17,6 +17,8 @@ from everlearn.typing import Array
 
 Integers = NDArray[np.int64]
 
+WIDE = 100
+"""Columns beyond which the covariance of prediction errors is diagonal."""
 LAGS = 3
 TIME_SCALES = (5.0, 20.0, 80.0)
 """Rows over which levels, drifts and activity are averaged: benchmarks/anomaly.py compares them."""
@@ -59,16 +61,20 @@ class Sample(NamedTuple):
 
 
 class Density(NamedTuple):
-    """The mixture at its last refresh, in coordinates z = (x - centre) / scale; the last component is the broad one."""
+    """The mixture at its last refresh, in coordinates z = (x - centre) / scale; the last component is the broad one.
+
+    Covariances of a low-rank mixture are ``W'W + diag(psi)`` with W of Q < D rows, and ``L L' = I + W psi^-1 W'``; the
+    arrays then hold the factors, as the second shapes say. The kernels tell both by the shape of `precisions`.
+    """
 
     centre: Array  # (D,)
     scale: Array  # (D,)
     log_weights: Array  # (K,)
     means: Array  # (K, D)
-    covariances: Array  # (K, D, D)
-    factors: Array  # (K, D, D), inverse Cholesky factors: lower triangles
+    covariances: Array  # (K, D, D); or (K, Q, D): W
+    factors: Array  # (K, D, D), inverse Cholesky factors, lower triangles; or (K, Q + 1, D): 1 / psi, L^-1 W psi^-1
     heights: Array  # (K,), log weight - log|2 pi covariance| / 2
-    precisions: Array  # (K, D, D)
+    precisions: Array  # (K, D, D); or (K, Q, Q): L^-1
 
 
 class Past(NamedTuple):
@@ -83,8 +89,8 @@ class Past(NamedTuple):
     deviation: Array  # (D,), mean absolute deviation from the mean
     error: Array  # (D,), mean absolute prediction error
     variance: Array  # (D,), of the prediction errors
-    covariance: Array  # (D, D), of the prediction errors
-    precision: Array  # (D, D), its inverse
+    covariance: Array  # (D, D), of the prediction errors; its diagonal, (D, 1), from more than WIDE columns on
+    precision: Array  # its inverse, of the same shape
     level: Array  # (T, D), exponential means of the values
     drift: Array  # (T, D), of the clipped conditional residuals
     own: Array  # (T, D), of the squared residuals of each column
@@ -204,8 +210,9 @@ class Scratch(NamedTuple):
     z: Array  # (D,)
     u: Array  # (D,)
     e: Array  # (D,)
+    given_others: Array  # (D,)
     places: Integers  # (D,), of the observed columns
-    block: Array  # (D, D)
+    block: Array  # (D, D), or (Q, Q) for low-rank components
     joint: Array  # (K,)
     squares: Array  # (S,)
     regressors: Array  # (D, REGRESSORS)

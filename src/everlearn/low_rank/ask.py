@@ -87,6 +87,24 @@ def answering(state: State, settings: Settings, asked: Asked, device: TorchDevic
     return asked.look
 
 
+def between_searches(state: State, settings: Settings) -> FactorMixture | None:
+    """The mixture in the units of the data with all rows learned and no search; one component during the warm-up."""
+    if state.model is None:
+        if state.pending.size == 0:
+            return None
+        state = started(copied(state), settings._replace(fixed=1, most=1, reservoir=0))
+    components = flushed(state, settings)
+    assert state.frame is not None
+    return in_units(factor_mixture(components, readout_of(components, state.prior_noise)), state.frame)
+
+
+def in_units(mixture: FactorMixture, frame: Frame) -> FactorMixture:
+    """A mixture in the coordinates of a frame, in the units of the data."""
+    weights, means, loadings, noise = mixture
+    scale = 1.0 / frame.inverse
+    return FactorMixture(weights, means * scale + frame.centre, loadings * scale, noise * scale**2)
+
+
 def look_of(state: State, settings: Settings, device: TorchDevice | None = None) -> Look:
     """The components of a state that is past its warm-up, with all rows learned."""
     assert state.model is not None
@@ -158,10 +176,7 @@ class Look:
     def mixture(self) -> FactorMixture:
         """The mixture in the units of the data."""
         if "mixture" not in self.cache:
-            weights, means, loadings, noise = self.internal
-            scale = 1.0 / self.frame.inverse
-            units = FactorMixture(weights, means * scale + self.frame.centre, loadings * scale, noise * scale**2)
-            self.cache["mixture"] = units
+            self.cache["mixture"] = in_units(self.internal, self.frame)
         return self.cache["mixture"]  # type: ignore[no-any-return]
 
     @property

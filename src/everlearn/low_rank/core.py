@@ -12,11 +12,13 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from everlearn.errors import InputError, MergeError
+from everlearn.errors import InputError
+from everlearn.gaussian.factor_analysers import FactorMixture
 from everlearn.linalg.backend_torch import TorchDevice, torch_device
 from everlearn.linalg.chunked import has_gaps
 from everlearn.linalg.column_scan import subtract_observed
-from everlearn.low_rank import ask, learn, loading
+from everlearn.linalg.parallel import one_blas_thread
+from everlearn.low_rank import ask, columns, learn, loading
 from everlearn.low_rank import merge as merging
 from everlearn.low_rank.ask import Asked, Look
 from everlearn.low_rank.keep.reconsider import flushed, sampled
@@ -81,8 +83,8 @@ class LowRankCore:
         return learn.init(D, self.settings, None if scale is None else learn.frame_of_spread(np.zeros(D), scale))
 
     def adopted(self, state: State) -> State:
-        """The state as it is: there is one kind only."""
-        return state
+        """The state with as many directions as this core keeps."""
+        return columns.with_rank(state, self.settings)
 
     @property
     def place(self) -> TorchDevice | None:
@@ -139,6 +141,11 @@ class LowRankCore:
     def between_searches(self, state: State) -> None:
         """There is no mixture with matrices."""
         return
+
+    def factors_between_searches(self, state: State) -> FactorMixture | None:
+        """The components as they are, without a search for the question; one during the warm-up, None before it."""
+        with one_blas_thread():
+            return ask.between_searches(state, self.settings)
 
     @staticmethod
     def rows_seen(state: State) -> int:
@@ -215,9 +222,27 @@ class LowRankCore:
         """A state without rows, of which each component stands for `min_rows` rows or more; `source` is the part's."""
         return merging.aggregated(part.state, source.settings, self.settings, min_rows)
 
-    def over_columns(self, state: State, own: list[Any], names: list[Any], donors: Any) -> NoReturn:
-        """Refuse other columns."""
-        raise MergeError("Models with covariance_type='low_rank' are merged only if they have the same columns.")
+    def over_columns(self, state: State, own: list[Any], names: list[Any], donors: Sequence[Any]) -> State:
+        """The state over other columns, for a core of so many; what donors know fills those that it lacks."""
+        own = list(own)
+        missing = [name for name in names if name not in own]
+        with one_blas_thread():
+            while missing:
+                # The more columns both have, the better the new ones can be predicted from what the model knows.
+                donor = max(
+                    (donor for donor in donors if set(missing) & set(donor.names)),
+                    key=lambda donor: (len(set(own) & set(donor.names)), donor.rows),
+                )
+                known = donor.core.factors_between_searches(donor.state)
+                new = [name for name in missing if name in donor.names]
+                place = {name: i for i, name in enumerate(donor.names)}
+                both = [(i, place[name]) for i, name in enumerate(own) if name in place]
+                mine, other = np.array(both, dtype=np.intp).reshape(-1, 2).T
+                gap = columns.Gap(mine, other, np.array([place[name] for name in new]))
+                state = columns.with_gap(state, known, gap, self.settings)
+                own, missing = own + new, [name for name in missing if name not in new]
+            place = {name: i for i, name in enumerate(own)}
+            return columns.reordered(state, np.array([place[name] for name in names]), self.settings)
 
     def check_loaded(self, state: Any, D: int) -> None:
         """Refuse a state from a file that does not fit."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
 from everlearn.base.classifier import Codes, StreamClassifier
 from everlearn.base.conditioning import LIMIT
@@ -116,10 +116,11 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         Number of rows of each class that are kept for the searches of its structure, and for weighing the experts; see
         `IncrementalGaussianMixture`. With 0 no row is kept, and the Gaussian experts count alike: probabilities are
         less well calibrated.
-    covariance_type : {"full", "diag", "low_rank"}, default="full"
-        Shape of the covariances. "low_rank" is for hundreds to thousands of columns, such as pixels: the experts speak
-        in a subspace of at most 70 axes that is made from what all classes have learned, whenever they are asked; a row
-        with gaps is judged by the densities of the mixtures alone.
+    covariance_type : {"auto", "full", "diag", "low_rank"}, default="auto"
+        Shape of the covariances. "auto" is "low_rank" from 256 columns on and "full" below. "low_rank" is for hundreds
+        to thousands of columns, such as pixels: the experts speak in a subspace of at most 70 axes that is made from
+        what all classes have learned, whenever they are asked; a row with gaps is judged by the densities of the
+        mixtures alone.
     rank : "auto" or int, default="auto"
         With covariance_type="low_rank": most directions that a component keeps; see `IncrementalGaussianMixture`.
     forgetting : None or float, default=None
@@ -163,7 +164,6 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         for name, accepted in IncrementalGaussianMixture._parameter_constraints.items()
         if name in _SHARED
     } | {
-        "covariance_type": [StrOptions({"full", "diag", "low_rank"})],
         "forgetting": [None, Interval(Real, 0, 1, closed="right")],
     }
 
@@ -173,7 +173,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
         *,
         max_components: Any = "auto",
         reservoir: Any = "auto",
-        covariance_type: str = "full",
+        covariance_type: str = "auto",
         rank: Any = "auto",
         forgetting: float | None = None,
         scale: Any = "auto",
@@ -308,7 +308,7 @@ class IncrementalGaussianMixtureClassifier(StreamClassifier):
 
     def _weigh(self, known: list[int]) -> tuple[Weighed, Experts, list[ClassExperts]]:
         """Weigh the experts on a sample of the rows that the mixtures keep; the experts on all classes and on each."""
-        if self.covariance_type != "low_rank":
+        if self._mixtures_[known[0]].covariance_type_ != "low_rank":
             looks = [self._look(c) for c in known]
             return self._weigh_in(units_of(looks, self._class_counts_[known]), known)[:3]
         space = common_subspace([self._mixtures_[c]._answering() for c in known], max(AXES))  # type: ignore[misc]

@@ -107,6 +107,10 @@ class FullCore:
         look = ask.components_as_they_are(*self.answering(state))
         return None if look is None else ask.whole_mixture(look)
 
+    def factors_between_searches(self, state: Any) -> None:
+        """There are no factors: covariances are matrices."""
+        return
+
     def n_between_searches(self, state: Any) -> int | None:
         """Components that would be shown without a search for the question; None while warming up."""
         look = ask.components_as_they_are(*self.answering(state))

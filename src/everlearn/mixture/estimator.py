@@ -22,6 +22,7 @@ from everlearn.base.redo_log import UNDO_ROWS
 from everlearn.errors import EverlearnError, InputError, MergeError
 from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.conditional import ConditionalMixture
+from everlearn.gaussian.factor_analysers import FactorMixture
 from everlearn.linalg.backend_torch import device_failure, torch_device
 from everlearn.mixture import ask, loading
 from everlearn.mixture.adaptive import Bank
@@ -464,6 +465,18 @@ class IncrementalGaussianMixture(MixtureAnswers):
         self._check_started()
         return self._core_.between_searches(self._state_)
 
+    def factors_between_searches(self) -> FactorMixture | None:
+        """Return the components of a low-rank mixture as `mixture_between_searches` does: loadings and noise.
+
+        Returns
+        -------
+        FactorMixture or None
+            Weights, means, loadings and noise variances in the units of the data, during the warm-up those of one
+            component of its rows; None without covariance_type="low_rank", or before any row.
+        """
+        self._check_started()
+        return self._core_.factors_between_searches(self._state_)  # type: ignore[no-any-return]
+
     def _n_components_so_far(self) -> int | None:
         """`n_components_` without a search; None before the first one is adopted."""
         self._check_learned()
@@ -775,6 +788,13 @@ class IncrementalGaussianMixture(MixtureAnswers):
             return self
         if np.ndim(self.scale):
             raise MergeError("Models with a scale= for each column are merged only if they have the same columns.")
+        kinds = {self._shape_of_covariances(len(columns)) for columns in (own, names)}
+        if len(kinds) > 1:
+            raise MergeError(
+                f"covariance_type='auto' is 'full' below {WIDE_COLUMNS} columns and 'low_rank' from there on; a model "
+                f"has {len(own)} columns, and all have {len(names)} together. Give all of them "
+                "covariance_type='low_rank'."
+            )
         known = [Donor(list(d.feature_names_in_), d._core_, d._state_, d._rows_) for d in donors]
         state = self._core_.over_columns(self._state_, own, names, known)
         new = self._unfitted()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from detectors import SETTINGS, frozen_density
+from detectors import SETTINGS, frozen_density, low_rank_density
 from everlearn.anomaly.kernels.density import atypicality, log_chi2_tail
 from everlearn.anomaly.learn import init, no_density, scratch_for
 from everlearn.linalg.compile import kernel
@@ -65,3 +65,16 @@ def test_the_tail_of_chi_squared_agrees_with_scipy():
             assert chi2_tail(square, m) == pytest.approx(chi2.logsf(square, m), rel=1e-9, abs=1e-12), (square, m)
     assert chi2_tail(2000.0, 1) == pytest.approx(np.log(2.0) + norm.logsf(np.sqrt(2000.0)), abs=2e-3)
     assert chi2_tail(1e7, 5) == pytest.approx(-4999977.147, abs=1e-2)  # -x + 3/2 log x - log Gamma(5/2), x = 5e6
+
+
+def test_factors_say_what_their_covariances_do(state):
+    """A low-rank density against the dense one of the same covariances, with gaps and without."""
+    rng = np.random.default_rng(4)
+    low, dense = low_rank_density(rng, D=4, Q=2)
+    small, large = (scratch_for(state._replace(density=density)) for density in (low, dense))
+    assert low.precisions.shape == (4, 2, 2)
+    for i in range(8):
+        x = 2 * rng.normal(size=4)
+        x[: i // 2] = np.nan
+        assert atypicality(x, low, small) == pytest.approx(atypicality(x, dense, large), rel=1e-6)
+        np.testing.assert_allclose(small.joint[:3], large.joint[:3], rtol=1e-6)

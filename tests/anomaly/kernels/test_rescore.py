@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from detectors import SETTINGS, prepared_state, task_of
+from detectors import SETTINGS, low_rank_density, prepared_state, task_of
 from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.memory import remember
 from everlearn.anomaly.kernels.rescore import combine, left_out_atypicality, refill, remember_released, rescore_static
@@ -91,3 +92,18 @@ def test_scores_are_those_of_the_rows_themselves():
         ask_rows(x, handle, info)
         combine(task.scratch.statistics[None].copy(), state, SETTINGS, task.scratch, out)
         assert out[0, 0] == pytest.approx(info.score[0])
+
+
+def test_a_row_left_out_of_a_low_rank_component_has_its_leverage():
+    """Deviations grow by 1 / (1 - (1 + |expected factors|^2) / n), by the posterior of the component's factors."""
+    rng, n = np.random.default_rng(7), 50.0
+    low, _ = low_rank_density(rng, D=5, Q=2)
+    low = low._replace(log_weights=np.array([0.0, -700.0, -700.0, -700.0]), heights=np.array([0.0, -1e4, -1e4, -1e4]))
+    scratch = scratch_for(init(5, SETTINGS)._replace(density=low))
+    W, psi = low.covariances[0], 1.0 / low.factors[0, 0]
+    z = low.means[0] + rng.normal(size=5)
+    factors = np.linalg.solve(np.eye(2) + (W / psi) @ W.T, (W / psi) @ (z - low.means[0]))
+    leverage = (1.0 + factors @ factors) / (n - 1.0)
+    square = (z - low.means[0]) @ np.linalg.solve(W.T @ W + np.diag(psi), z - low.means[0])
+    found = left_out_atypicality(low.centre + low.scale * z, low, n, scratch)
+    assert found == pytest.approx(-chi2.logsf(square / (1.0 - leverage) ** 2, 5), rel=1e-9)

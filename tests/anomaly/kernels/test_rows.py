@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from detectors import SETTINGS, prepared_state, state_with_sample, task_of
+from detectors import SETTINGS, low_rank_density, prepared_state, state_with_sample, task_of
 from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
@@ -147,3 +147,14 @@ def test_the_loop_returns_when_something_is_due():
     state.clock.learned[0] = 200
     far = np.full((100, 3), 80.0) + rng.normal(size=(100, 3))
     assert learn_rows(far, task_of(state)[1], no_info(100)) == SETTINGS.patience
+
+
+def test_columns_are_blamed_alike_by_factors_and_by_their_matrices():
+    rng = np.random.default_rng(9)
+    state, X = prepared_state(rng), rng.normal(size=(5, 3))
+    found = []
+    for density in low_rank_density(rng, D=3, Q=1):
+        blame = np.zeros((5, 3))
+        blame_rows(X, task_of(state._replace(density=density))[1], blame)
+        found.append(blame)
+    np.testing.assert_allclose(*found, rtol=1e-6)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
-from everlearn.linalg.dense import cholesky_of_block, solve_lower
+from everlearn.linalg.dense import cholesky, cholesky_of_block, solve_lower
 
 LOG_2PI = np.log(2.0 * np.pi)
 HUGE = 1e250
@@ -50,11 +50,32 @@ def chernoff_bound(square, m):
 
 
 @inner
+def is_low_rank(density):
+    """Whether components have few factors and a noise of each column, and no matrix of columns by columns."""
+    return density.precisions.shape[1] < density.means.shape[1]
+
+
+@inner
+def along_factor(density, k, q, e):
+    """Number q of v = L^-1 W psi^-1 e, whose square Woodbury's identity takes off the squared distance."""
+    row, y = density.factors[k, 1 + q], 0.0
+    for i in range(e.shape[0]):
+        y += row[i] * e[i]
+    return y
+
+
+@inner
 def complete_square(density, k, z, e):
-    """Squared Mahalanobis distance of a row without gaps to component k."""
+    """Squared Mahalanobis distance of a row without gaps to component k; e becomes the row about its mean."""
     D, total = z.shape[0], 0.0
     for i in range(D):
         e[i] = z[i] - density.means[k, i]
+    if is_low_rank(density):
+        for i in range(D):
+            total += e[i] * e[i] * density.factors[k, 0, i]
+        for q in range(density.precisions.shape[1]):
+            total -= along_factor(density, k, q, e) ** 2
+        return max(total, 0.0)
     for i in range(D):
         row, y = density.factors[k, i], 0.0
         for j in range(i + 1):
@@ -66,6 +87,8 @@ def complete_square(density, k, z, e):
 @inner
 def partial_square(density, k, z, seen, scratch):
     """The same for the columns `seen` of a row, and the log-determinant of their covariance."""
+    if is_low_rank(density):
+        return partial_square_of_factors(density, k, z, seen, scratch)
     m, e, total = seen.shape[0], scratch.e, 0.0
     log_det = cholesky_of_block(density.covariances[k], seen, 0, scratch.block)
     for i in range(m):
@@ -74,6 +97,35 @@ def partial_square(density, k, z, seen, scratch):
     for i in range(m):
         total += e[i] * e[i]
     return total, log_det
+
+
+@inner
+def partial_square_of_factors(density, k, z, seen, scratch):
+    """`partial_square` of a low-rank component: a Cholesky factor of factors by factors, whatever is missing."""
+    Q, M, v = density.precisions.shape[1], scratch.block, scratch.e
+    W, inverse_psi = density.covariances[k], density.factors[k, 0]
+    total, log_det = 0.0, 0.0
+    for a in range(Q):
+        v[a] = 0.0
+        for b in range(a + 1):
+            M[a, b] = 0.0
+    for i in range(seen.shape[0]):
+        o = seen[i]
+        e, w = z[o] - density.means[k, o], inverse_psi[o]
+        total += e * e * w
+        log_det -= np.log(w)
+        for a in range(Q):
+            x = W[a, o] * w
+            v[a] += x * e
+            for b in range(a + 1):
+                M[a, b] += x * W[b, o]
+    for a in range(Q):
+        M[a, a] += 1.0
+    log_det += cholesky(M, Q, 0.0)
+    solve_lower(M, Q, v)
+    for a in range(Q):
+        total -= v[a] * v[a]
+    return max(total, 0.0), log_det
 
 
 @kernel

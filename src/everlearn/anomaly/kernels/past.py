@@ -44,11 +44,16 @@ def residuals(x, past, scratch):
         own[j] = e[j] / np.sqrt(past.variance[j])
         scratch.u[j] = u
     total = 0.0
+    diagonal = past.precision.shape[1] < D
     for j in range(D):
         y, row = 0.0, past.precision[j]
-        for i in range(D):
-            y += row[i] * e[i]
-        joint[j] = y / np.sqrt(row[j])
+        if diagonal:
+            y = row[0] * e[j]
+            joint[j] = y / np.sqrt(row[0])
+        else:
+            for i in range(D):
+                y += row[i] * e[i]
+            joint[j] = y / np.sqrt(row[j])
         total += y * e[j]
     for j in range(D):
         # What departs too far enters the history only in part, so that one outlier does not spoil the next prediction.
@@ -184,9 +189,13 @@ def learn_usual(x, past, clock, scratch):
         if x[j] == past.last[j]:
             past.repeat_counts[j, 3 if past.repeats[j] > 0 else 1] += 1.0
         past.repeat_counts[j, 2 if past.repeats[j] > 0 else 0] += 1.0
-    for i in range(D):
-        for j in range(D):
-            past.covariance[i, j] += rate * (e[i] * e[j] - past.covariance[i, j])
+    if past.covariance.shape[1] < D:
+        for i in range(D):
+            past.covariance[i, 0] += rate * (e[i] * e[i] - past.covariance[i, 0])
+    else:
+        for i in range(D):
+            for j in range(D):
+                past.covariance[i, j] += rate * (e[i] * e[j] - past.covariance[i, j])
     update_moments(past.level_moments, scratch.means[0], rate, False)
     update_moments(past.drift_moments, scratch.means[1], rate, False)
     update_moments(past.own_moments, scratch.means[2], rate, True)
@@ -224,12 +233,12 @@ def update_moments(moments, values, rate, logs):
 
 
 @kernel
-def refresh_precision(past, n, wide):
+def refresh_precision(past, n):
     """Inverse of the residual covariance, shrunk to its diagonal by the number of rows; diagonal for wide rows."""
     D = past.mean.shape[0]
-    if D > wide:
+    if past.precision.shape[1] < D:
         for i in range(D):
-            past.precision[i, i] = 1.0 / (past.covariance[i, i] + 1e-9)
+            past.precision[i, 0] = 1.0 / (past.covariance[i, 0] + 1e-9)
         return
     # As in the sample's Gaussian: correlations of few rows are mostly chance.
     keep = n / (n + D + 1.0)

@@ -2,14 +2,37 @@
 
 import numpy as np
 
-from everlearn.anomaly.kernels.density import LOG_2PI, complete_square, log_chi2_tail, partial_square, standardise
+from everlearn.anomaly.kernels.density import (
+    LOG_2PI,
+    along_factor,
+    complete_square,
+    is_low_rank,
+    log_chi2_tail,
+    partial_square,
+    standardise,
+)
 from everlearn.anomaly.kernels.memory import fit_tail, log_p_value, remember
 from everlearn.anomaly.kernels.past import advance, predictability
 from everlearn.anomaly.kernels.rows import ALWAYS_REMEMBERED, any_observed, combined_score, statistics_of
 from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 
 LEAST_LEFT = 0.05  # share of a component's spread that must stay without the row: below it the row is the component
+
+
+@inner
+def factor_square(density, k, m, e):
+    """|E[factors | row]|^2 of a row about the mean of low-rank component k; of one with gaps, its expectation."""
+    Q, total = density.precisions.shape[1], 0.0
+    if m < e.shape[0]:
+        return float(Q)
+    # E[factors | row] = L^-T v.
+    for a in range(Q):
+        latent = 0.0
+        for q in range(a, Q):
+            latent += density.precisions[k, q, a] * along_factor(density, k, q, e)
+        total += latent * latent
+    return total
 
 
 @kernel
@@ -18,20 +41,27 @@ def left_out_atypicality(x, density, rows, scratch):
 
     A Gaussian of n rows that loses one at the squared Mahalanobis distance d^2 has it at n / (n - 1) d^2 / (1 - d^2 /
     (n - 1)) afterwards (rank-one downdate of mean and covariance); here n is n_k = w_k rows, and r_k of the row goes.
-    A component that is the row alone is gone without it. Where none is left, the row keeps its plain value.
+    A component that is the row alone is gone without it. Where none is left, the row keeps its plain value. Of a
+    low-rank component a row draws the mean and the directions towards itself, not all D columns: with the leverage
+    h = (1 + |factors|^2) / n its deviation is 1 / (1 - h) times as large without it.
     """
     D, K, z = x.shape[0], density.heights.shape[0], scratch.z
     m = standardise(x, density, scratch)
     if K == 0 or m == 0:
         return np.nan
-    squares, joint = np.empty(K), np.empty(K)
+    squares, joint, drawn = np.empty(K), np.empty(K), np.zeros(K)
+    low_rank = is_low_rank(density)
     for k in range(K):
         if m == D:
             squares[k] = complete_square(density, k, z, scratch.e)
+            if low_rank:
+                drawn[k] = 1.0 + factor_square(density, k, m, scratch.e)
             joint[k] = density.heights[k] - 0.5 * squares[k]
         else:
             squares[k], log_det = partial_square(density, k, z, scratch.places[:m], scratch)
             joint[k] = density.log_weights[k] - 0.5 * (m * LOG_2PI + log_det + squares[k])
+            if low_rank:
+                drawn[k] = 1.0 + factor_square(density, k, m, scratch.e)
     r = np.exp(joint - joint.max())
     r /= r.sum()
     with_row, without = np.full(K - 1, -np.inf), np.full(K - 1, -np.inf)
@@ -40,9 +70,10 @@ def left_out_atypicality(x, density, rows, scratch):
         n = np.exp(density.log_weights[k]) * rows
         # What remains of the component; its share of all rows without this one is its weight.
         left = n - r[k]
-        spread = 1.0 - r[k] * squares[k] / left if left > 0.0 else 0.0
+        spread = 1.0 - r[k] * (drawn[k] if low_rank else squares[k]) / left if left > 0.0 else 0.0
         if spread > LEAST_LEFT:
-            without[k] = np.log(left / max(rows - 1.0, 1.0)) + log_chi2_tail(squares[k] * n / left / spread, m)
+            square = squares[k] / spread**2 if low_rank else squares[k] * n / left / spread
+            without[k] = np.log(left / max(rows - 1.0, 1.0)) + log_chi2_tail(square, m)
     parts = without if without.max() > -np.inf else with_row
     return -parts.max() - np.log(np.exp(parts - parts.max()).sum())
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from everlearn.anomaly.kernels.density import atypicality
+from everlearn.anomaly.kernels.density import along_factor, atypicality, complete_square, is_low_rank
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
     FLOOR,
@@ -22,7 +22,6 @@ from everlearn.linalg.handle import hold
 from everlearn.linalg.uniforms import uniform
 
 FIRST_DEPARTURE = 5  # place of the first statistic of level, drift and activity
-WIDE = 100  # columns beyond which residual covariances are diagonal
 ALWAYS_REMEMBERED = 32  # stride from which a statistic is remembered whether the row is held back or not
 LEAK = 0.1  # how much a usual row takes off the pressure of those that are held back
 FAR = 3.0  # nats beyond the level of the guard from which a row is never learned as usual
@@ -130,6 +129,33 @@ def column_departure(scratch, past, i, j, T):
 
 
 @kernel
+def given_others(density, k, scratch):
+    """z-value of each column of the row in scratch.z given all others under component k, into scratch.given_others.
+
+    It is (P e)_j / sqrt(P_jj) with the precision P, which is psi^-1 - B'B of a low-rank component.
+    """
+    D, out, e = scratch.z.shape[0], scratch.given_others, scratch.e
+    if not is_low_rank(density):
+        for j in range(D):
+            P, y = density.precisions[k, j], 0.0
+            for i in range(D):
+                y += P[i] * (scratch.z[i] - density.means[k, i])
+            out[j] = y / np.sqrt(P[j])
+        return
+    complete_square(density, k, scratch.z, e)
+    diagonal = density.factors[k, 0].copy()
+    for j in range(D):
+        out[j] = e[j] * diagonal[j]
+    for q in range(density.precisions.shape[1]):
+        row, v = density.factors[k, 1 + q], along_factor(density, k, q, e)
+        for j in range(D):
+            out[j] -= row[j] * v
+            diagonal[j] -= row[j] * row[j]
+    for j in range(D):
+        out[j] /= np.sqrt(max(diagonal[j], 1e-300))
+
+
+@kernel
 def blame_columns(x, state, scratch):
     """How strange each column is, in nats, into scratch.blame: to be called after `score_row`.
 
@@ -141,16 +167,15 @@ def blame_columns(x, state, scratch):
     for j in range(D):
         complete = complete and not np.isnan(x[j])
     best = np.argmax(scratch.joint[: state.density.heights.shape[0]]) if complete else 0
+    if complete:
+        given_others(state.density, best, scratch)
     for j in range(D):
         scratch.blame[j] = 0.0
         if np.isnan(x[j]):
             continue
         most = surprise_of_z(scratch.joint_residual[j]) if state.clock.predicted[0] > SETTLED else 0.0
         if complete:
-            P, y = state.density.precisions[best, j], 0.0
-            for i in range(D):
-                y += P[i] * (scratch.z[i] - state.density.means[best, i])
-            most = max(most, surprise_of_z(y / np.sqrt(P[j])))
+            most = max(most, surprise_of_z(scratch.given_others[j]))
         for i in range(4 * T):
             part = -log_p_value(state.memory, FIRST_DEPARTURE + i, column_departure(scratch, past, i, j, T))
             most = max(most, part) if part == part else most
@@ -202,7 +227,7 @@ def learn_row(x, state, settings, scratch):
             visit(state.season, clock.rows[0] % clock.period[0], scratch.trusted)
         clock.predicted[0] += 1
         if clock.predicted[0] >= clock.next_inverse[0]:
-            refresh_precision(state.past, clock.predicted[0], WIDE)
+            refresh_precision(state.past, clock.predicted[0])
             clock.next_inverse[0] = clock.predicted[0] + max(1, min(clock.predicted[0] // 20, 50))
     pending.rows[pending.size[0]] = x
     pending.size[0] += 1
@@ -317,5 +342,5 @@ def replay(X, handle):
         advance(X[t], state.past, state.season, state.clock, scratch)
         state.clock.predicted[0] += 1
         if state.clock.predicted[0] >= state.clock.next_inverse[0]:
-            refresh_precision(state.past, state.clock.predicted[0], WIDE)
+            refresh_precision(state.past, state.clock.predicted[0])
             state.clock.next_inverse[0] = state.clock.predicted[0] + max(1, min(state.clock.predicted[0] // 20, 50))
