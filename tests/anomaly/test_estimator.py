@@ -17,7 +17,12 @@ def test_scikit_learn_contract(estimator, check):
 
 def stream_cases():
     for name, check in stream_checks(AnomalyDetector()):
-        slow = name in ("check_memory_is_bounded", "check_failure_changes_nothing")  # thousands of rows
+        slow = name in (
+            "check_memory_is_bounded",
+            "check_failure_changes_nothing",
+            "check_save_and_load",
+            "check_merge",
+        )
         yield pytest.param(check, id=name, marks=pytest.mark.slow if slow else ())
 
 

@@ -33,6 +33,8 @@ MODELS = {
     "variational PPCA that forgets nothing": lambda: VariationalPPCA(2, forgetting=None),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+# Those made of several mixtures: three seconds each where every part has hundreds of rows.
+SEVERAL_MIXTURES = ("classifier", "regressor")
 
 
 def stream(rng, n):
@@ -85,7 +87,13 @@ def test_a_fresh_model_is_the_identity(make, seed, n):
         assert dumps(merged) == dumps(model)
 
 
-@every_model
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, id=name, marks=pytest.mark.slow if name in SEVERAL_MIXTURES else ())
+        for name, make in MODELS.items()
+    ],
+)
 @given(seed=seeds)
 @examples(1)
 def test_bracketing_makes_little_difference(make, seed):

@@ -70,7 +70,9 @@ def learn_failing(model, n, start, stop):
     return False
 
 
-@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    "model", [*MODELS[:-2], *(pytest.param(m, marks=pytest.mark.slow) for m in MODELS[-2:])], ids=str
+)
 def test_a_failure_at_any_line_changes_nothing(model):
     """Single rows and small batches, before and after warm-up; the model answers and goes on as if nothing had been."""
     for known in (5, 700):

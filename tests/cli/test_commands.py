@@ -240,6 +240,7 @@ def test_show(run):
     assert json.loads(run("ask", "run.db", "--name", "model", "--predict", "rpm", "--json"))["predict"]["rpm"]
 
 
+@pytest.mark.slow
 def test_merge_and_reduce(run):
     write("more.csv", X[::-1] + 1.0)
     run("learn", "more.csv", "--model-file", "n.evl", "--quiet")
@@ -339,6 +340,7 @@ def test_folders_that_are_not_there_are_named(run, arguments):
     assert "There is no folder" in run(*arguments, "absent/x.csv", status=1)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was(run):
     assert "Going on" not in run("learn", "rows.csv", "--state", "run.db", "--rows", 300)
     assert "Going on with model in run.db: 300 rows are learned" in run("learn", "rows.csv", "--state", "run.db")
@@ -371,6 +373,7 @@ def test_settings_reach_the_model(run):
     assert "novelty_level" in run("learn", "rows.csv", "--set", "novelty_level=7", status=2)
 
 
+@pytest.mark.slow
 def test_there_is_one_log_likelihood_of_a_run(run):
     """The progress line, `show`, the report and Python say the same number."""
     said = run("learn", "rows.csv", "--state", "one.db", "--report", "one.html", "--model-file", "one.evl")
@@ -381,6 +384,7 @@ def test_there_is_one_log_likelihood_of_a_run(run):
         assert f"<dt>log-likelihood</dt><dd>{mean}</dd>" in file.read()
 
 
+@pytest.mark.slow
 def test_the_level_of_novelties_is_that_of_the_model(run):
     """--set novelty_level changes what the program calls novel, as it does in Python."""
     for level in (1e-6, 0.2):

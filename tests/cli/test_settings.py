@@ -122,6 +122,7 @@ def test_every_setting_of_every_model_is_here():
         assert set(SETTINGS[kind]) == known - {"device"}, kind  # see below
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_setting_does_in_the_program_what_it_does_in_python(kind, name, learn):
     text, value = SETTINGS[kind][name]

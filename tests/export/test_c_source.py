@@ -131,6 +131,7 @@ def test_it_learns_as_the_estimator_does_between_searches(model, tmp_path):
     np.testing.assert_allclose(c.each("log_density", NEW), before, **EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     [{}, {"covariance_type": "diag"}, {"forgetting": 0.98}, {"reservoir": 0}],

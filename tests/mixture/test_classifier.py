@@ -27,6 +27,7 @@ def three_classes(n=600, seed=0, gaps=0.0):
 # -- classes as they come ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_classes_one_after_another():
     """Classes that come one after another, and mixed: about the same accuracy."""
     X, y = three_classes(900)
@@ -274,7 +275,7 @@ def test_no_row_need_be_kept():
 
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
-@pytest.mark.parametrize("n", [150, 900])
+@pytest.mark.parametrize("n", [150, 600])
 def test_merging(classifier, n):
     """Models that are warming up, and others."""
     X, y = three_classes(n)

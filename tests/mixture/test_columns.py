@@ -24,7 +24,7 @@ def learned(seed, names, n=1200, **parameters):
     return IncrementalGaussianMixture(**parameters).partial_fit(rows(n, seed)[list(names)])
 
 
-@pytest.mark.parametrize("reservoir", ["auto", 0])
+@pytest.mark.parametrize("reservoir", ["auto", pytest.param(0, marks=pytest.mark.slow)])
 def test_another_order_is_the_same_model(reservoir):
     model, test = learned(0, "cab", reservoir=reservoir), rows(500, 9)
     same = model._over_columns(list("abc"), [])
@@ -38,7 +38,7 @@ def test_another_order_is_the_same_model(reservoir):
     assert merged.score(test) == pytest.approx(one_pass.score(test), abs=0.02)
 
 
-@pytest.mark.parametrize("reservoir", ["auto", 0])
+@pytest.mark.parametrize("reservoir", ["auto", pytest.param(0, marks=pytest.mark.slow)])
 def test_a_column_that_one_model_lacks_is_a_gap(reservoir):
     test = rows(2000, 9)
     known, lacking = learned(1, "abc", reservoir=reservoir), learned(2, "ba", reservoir=reservoir)
@@ -63,7 +63,7 @@ def test_models_that_warm_up(n_known, n_lacking):
 
 
 def test_columns_that_no_model_shares():
-    merged = learned(1, "ab") + learned(2, "c")
+    merged = learned(1, "ab", 400) + learned(2, "c", 400)
     assert list(merged.feature_names_in_) == ["a", "b", "c"]
     assert np.isfinite(merged.score(rows(100, 3)))
 

@@ -21,9 +21,9 @@ def test_scikit_learn_contract(estimator, check):
 
 def stream_cases():
     for mode, model in MODES.items():
-        marks = pytest.mark.slow if mode == "fixed, forgetting" else ()
         for name, check in stream_checks(model):
-            yield pytest.param(check, id=f"{mode}: {name}", marks=marks)
+            slow = mode == "fixed, forgetting" or name == "check_memory_is_bounded"
+            yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 
 
 @pytest.mark.parametrize("check", list(stream_cases()))

@@ -68,7 +68,7 @@ def test_one_row_at_a_time_and_questions_between_give_the_same_model():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("n", [190, 230, 700, 900, 1000, 3300])
+@pytest.mark.parametrize("n", [190, 230, 900, *(pytest.param(n, marks=pytest.mark.slow) for n in (700, 1000, 3300))])
 def test_a_copy_goes_on_as_the_model_does(n):
     X = groups(n + 400)
     model = IncrementalGaussianMixture()

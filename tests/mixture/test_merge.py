@@ -203,9 +203,9 @@ def test_parts_that_hold_all_their_rows_are_learned_anew():
 
 def test_rows_that_are_gone_or_many_are_not_learned_anew(monkeypatch):
     monkeypatch.setattr(merging, "_relearned", lambda *_: pytest.fail("it was learned anew"))
-    rng = np.random.default_rng(4)
-    everlearn.merge(models_of([groups(rng, 300), groups(rng, 900)], reservoir=500))
-    everlearn.merge(models_of([groups(rng, 300)] * 20, reservoir=500))
-    everlearn.merge(models_of([groups(rng, 600)] * 2, reservoir=0))
-    everlearn.merge(models_of([groups(rng, 600)] * 2, forgetting=0.99))
-    everlearn.merge(models_of([groups(rng, 300)] * 2), method="mean")
+    few, many = models_of([groups(np.random.default_rng(4), n) for n in (300, 900)], reservoir=500)
+    everlearn.merge([few, many])
+    everlearn.merge([few.copy() for _ in range(20)])
+    for parameters, method in (({"reservoir": 0}, "auto"), ({"forgetting": 0.99}, "auto"), ({}, "mean")):
+        (model,) = models_of([groups(np.random.default_rng(5), 520)], **parameters)
+        everlearn.merge([model, model.copy()], method=method)

@@ -40,6 +40,7 @@ def test_uniform_on_rows_of_the_same_law(law, n):
     assert kstest(p, "uniform").statistic < (0.1 if n == 400 else 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [[0], [1], [0, 1]])
 def test_uniform_for_every_pattern_of_gaps(columns):
     rng = np.random.default_rng(1)
@@ -74,6 +75,7 @@ def test_a_stand_in_adds_the_derivative_of_the_log_density():
     assert added[x] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", [4.0, 6.0, 10.0])
 def test_far_tail_of_a_gaussian(distance):
     """Far below one over the number of rows: P(chi2 >= d^2), and half a row of the broad Gaussian behind."""

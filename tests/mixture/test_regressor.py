@@ -26,6 +26,7 @@ def test_one_component_is_linear_regression():
     assert np.allclose(model.predict(X), peer.predict(X), atol=0.02 * Y.std())
 
 
+@pytest.mark.slow
 def test_several_components_bend():
     X, Y = bent()
     test, truth = bent(seed=1)
@@ -48,6 +49,7 @@ def test_predictions_are_those_of_the_joint_mixture():
     assert np.array_equal(model.condition(X).mean(), mean)
 
 
+@pytest.mark.slow
 def test_noise_depends_on_where():
     X, Y = bent()
     model = IncrementalGaussianMixtureRegressor().fit(X, Y[:, 0])

@@ -22,7 +22,10 @@ MODES = {
 }
 # These depend neither on the mode nor on what the model does inside.
 ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
-# Thousands of rows, learned by every class or searched again and again: three quarters of the time of all checks.
+# A mixture for each class: of these modes a few checks, and with the slow tests all of them.
+IN_PART = ("per class", "diagonal, forgetting")
+KEPT = ("check_gaps", "check_fit_forgets", "check_weights_of_zero", "check_two_rows", "check_constant_columns", *ONCE)
+# Thousands of rows, learned by every class or searched again and again: two thirds of the time of all checks.
 LONG = (
     "check_memory_is_bounded",
     "check_300_columns",
@@ -47,7 +50,7 @@ def stream_cases():
     for mode, model in MODES.items():
         for name, check in stream_checks(model):
             if mode != "diagonal, forgetting" or name not in ONCE:
-                slow = mode == "diagonal, forgetting" or (mode != "FIGMN" and name in LONG)
+                slow = name not in KEPT if mode in IN_PART else mode == "regressor" and name in LONG
                 yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 
 

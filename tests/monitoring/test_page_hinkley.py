@@ -54,6 +54,7 @@ HARD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HARD)
 def test_streams_that_one_coefficient_does_not_whiten_signal_about_as_seldom(name):
     """With two coefficients and one variance it was about two to three times in 10,000 rows."""

@@ -181,6 +181,7 @@ def test_clusters():
     assert sum(clusterer.predict_proba_one(dicts[0]).values()) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_classes_that_come_late_and_features_that_are_missing():
     dicts, X = make_dicts(400, gaps=0.2)
     classifier = Classifier()
@@ -203,6 +204,7 @@ def test_classes_that_come_late_and_features_that_are_missing():
         assert probabilities == pytest.approx(wanted, rel=1e-7, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_regression_with_weights():
     dicts, X = make_dicts(300, gaps=0.1)
     w = np.linspace(0.5, 2.0, len(X))
@@ -269,6 +271,7 @@ def test_bad_parameters_are_refused():
 # -- saving, merging, frames -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100, 400])
 def test_saved_model_goes_on_in_a_new_adapter(n, tmp_path):
     dicts, _ = make_dicts(500, gaps=0.1)

@@ -143,6 +143,7 @@ def test_pictures_of_chosen_axes_and_of_a_density(taught):
 # -- other models ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "parameters"),
     [
@@ -170,6 +171,7 @@ def test_models_of_every_kind(client, X, kind, parameters):
         assert client.get(f"/models/a/pictures/{picture}").status_code == 200, picture
 
 
+@pytest.mark.slow
 def test_many_models_learn_side_by_side(client):
     for i in range(40):
         assert client.post(f"/models/m{i % 20}/learn", json={"rows": [[float(i), 1.0]] * 5}).status_code == 202
@@ -191,6 +193,7 @@ def upload(client, name, data):
     return client.post(f"/models/{name}/merge", content=data, headers={"Content-Type": "application/octet-stream"})
 
 
+@pytest.mark.slow
 def test_a_model_learned_elsewhere_is_merged(client, twin, X):
     teach(client, X)
     elsewhere = everlearn.IncrementalGaussianMixture()
@@ -279,6 +282,7 @@ def test_a_deleted_model_ends_its_stream(start_service):
 # -- a run of `everlearn learn` ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_written_by_another_program_is_shown(client, state, X):
     from everlearn.streams.session import Session
     from everlearn.streams.store.store import Store
@@ -309,6 +313,7 @@ def written(state, name, model, X, y):
         return store.load(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["good", "bad"], [0, 1]])
 def test_a_classifier_answers(client, state, labels):
     rows = np.random.default_rng(0).normal(size=(300, 2))

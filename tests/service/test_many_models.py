@@ -43,6 +43,7 @@ def teach(repository, names, seed):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_models_beyond_memory_keep_learning(repository):
     names = [f"m{i:02d}" for i in range(8)]
     add_models(repository, names)
@@ -110,6 +111,7 @@ def test_metrics_of_many_models_are_sums(open_client, state):
         assert ('model="m1"' in text) == labelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mixture", "regressor", "classifier"])
 def test_quick_answers_are_those_between_searches(state, kind, monkeypatch):
     rng = np.random.default_rng(0)

@@ -44,6 +44,7 @@ def episode(number, status="open"):
                    sensors=(Blame("heat", 1.0),), severity="alarm")  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "level"),
     [(60, 1), (3600, 1), (4 * 3600, 1), (8 * 3600, 3), (86400, 15), (604800, 60), (30 * 86400, 180)],

@@ -41,6 +41,7 @@ def outputs_of(tmp_path, session, ending):
     return Outputs(addresses, ["a", "b"], session.model, resumable=True, positions=positions)
 
 
+@pytest.mark.slow
 def test_outputs_tell_what_was_seen(store, tmp_path):
     seen = []
     run = session(store)
@@ -63,6 +64,7 @@ def test_outputs_tell_what_was_seen(store, tmp_path):
     assert [int(line.split(",")[0]) for line in changes] == [row for f in seen for row in f.changes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
 def test_outputs_of_an_interrupted_run_hold_each_record_once(store, tmp_path, ending):
     (tmp_path / "whole").mkdir()

@@ -57,6 +57,7 @@ def test_a_novelty_is_a_row_whose_p_value_is_below_the_level_of_the_model():
     assert monitor.mean_log_likelihood == pytest.approx((-1e6 - 3.0 - 5.0) / 3)
 
 
+@pytest.mark.slow
 def test_the_program_and_python_agree_on_novelties():
     """Events of a run are those of the model, and `novelty_level` sets how many there are."""
     counts = {}

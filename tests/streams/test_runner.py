@@ -91,6 +91,7 @@ def scores_of_one_batch():
     return IncrementalGaussianMixture().partial_fit(X).score_samples(X)
 
 
+@pytest.mark.slow
 @examples(3)  # each run of an example asks for the structure: 0.2 s
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=6))
 def test_runs_that_end_anywhere_add_up_to_one(tmp_path_factory, pieces):

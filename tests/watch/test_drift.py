@@ -46,6 +46,7 @@ def test_a_slow_drift_is_found_in_its_own_sensor():
     assert 2000 < row < 2900
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_sensors_that_move_together_do_not_drift(seed):
     assert first_found(probes(seed=seed)) is None

@@ -56,6 +56,7 @@ def watched(fleet, tmp_path_factory):
     return path, news + watch(path, fleet, 1200, 3 * N)
 
 
+@pytest.mark.slow
 def test_episodes_carry_their_device(watched):
     path, news = watched
     assert {(e.device, e.kind, e.blamed[0]) for e in news} == {("pump 2", "unusual", "heat")}

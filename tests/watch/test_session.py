@@ -67,6 +67,7 @@ def watched(stream, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_episodes_are_in_the_store_with_their_sentences(watched):
     with Store(watched / "whole.db") as store:
         episodes = stored_episodes(store, "model")
