@@ -29,6 +29,16 @@ def test_many_models_know_what_all_know_whatever_their_order(fleet):
     assert dumps(everlearn.merge(fleet[::-1])) == dumps(merged)
 
 
+def test_models_can_be_summed(fleet):
+    summed = sum(fleet[:2])
+    assert dumps(summed) == dumps(fleet[0] + fleet[1])
+    one = sum(fleet[:1])
+    assert one is not fleet[0]
+    assert dumps(one) == dumps(fleet[0])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        sum(fleet[:2], 1)
+
+
 def test_an_iterator_is_consumed_one_by_one(fleet, monkeypatch):
     alive, most, merger = 0, 0, Merger(fan_in=4)
     original = IncrementalGaussianMixture._merge

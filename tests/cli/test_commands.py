@@ -177,6 +177,15 @@ def test_impute(run):
     np.testing.assert_array_equal(found["torque_std"], std[:, 1])
 
 
+def test_a_regressor_is_shown_without_moments_and_refers_questions_to_score(run):
+    output = run("learn", "rows.csv", "--model", "regressor", "--target", "torque", "--model-file", "r.evl")
+    assert "mean" not in output
+    assert "IncrementalGaussianMixtureRegressor with" in output
+    # Also where every column is given: that nothing is left to ask for would say nothing to its user.
+    for known in ("rpm=9", "rpm=9,temp=20"):
+        assert "`everlearn score` gives its predictions" in run("ask", "r.evl", "--given", known, status=1)
+
+
 def test_a_file_of_an_imputer_is_used_as_the_model_inside(run):
     everlearn.StreamImputer(everlearn.IncrementalGaussianMixture(2)).fit(pd.DataFrame(X, columns=NAMES)).save("i.evl")
     assert "800 rows learned" in run("show", "i.evl")

@@ -78,6 +78,8 @@ def test_the_suggestion_can_be_pasted(run, tmp_path):
         (["--set", "novelty_level=nan"], "novelty_level"),
         (["--set", "forgetting=__import__('os')"], "forgetting"),
         (["--set", "max_components=" + "9" * 5000], "max_components"),
+        (["--model", "regressor"], "--model regressor needs --target COLUMN"),
+        (["--target", "x"], "add --model classifier or regressor"),
         (["--name", ""], "1 to 200 printable characters"),
         (["--name", "a\nb"], "1 to 200 printable characters"),
         (["--name", "x" * 300], "1 to 200 printable characters"),

@@ -96,7 +96,7 @@ def test_labels_are_optional_where_they_do_not_matter():
     ("call", "message"),
     [
         (lambda X, y: iid(X, y, n_tasks=0), "n_tasks must be"),
-        (lambda X, y: iid(X, y[:5]), "one label a row"),
+        (lambda X, y: iid(X, y[:5]), "one label per row"),
         (lambda X, y: iid(X[:, 0], y), "two dimensions"),
         (lambda X, y: iid(X, y, test=1.5), "test must be"),
         (lambda X, y: class_by_class(X, None), "y is None"),

@@ -36,6 +36,17 @@ def test_a_file_says_where_its_model_came_from(tmp_path):
     json.dumps(found)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_values_near_the_largest_number_can_be_saved(tmp_path):
+    """JSON has no infinity: a range that reaches it ends at the largest number."""
+    model = IncrementalGaussianMixture().partial_fit([[1.0], [1.0], [2.0], [1e308]])
+    model.save(tmp_path / "m.evl")
+    assert everlearn.load(tmp_path / "m.evl").n_samples_seen_ == 4
+    for mean, std in ((1.0, np.inf), (1e308, 1e308), (np.inf, np.inf)):
+        assert np.isfinite(metadata._usual_range(mean, std)).all()
+    assert metadata._usual_range(1.0, 2.0) == (-5.0, 7.0)
+
+
 def test_ranges_are_those_of_the_rows(tmp_path):
     """Rows since a component was last refreshed count in full: its mean has moved, and its scatter is about the old."""
     X = np.random.default_rng(0).normal([5.0, -2.0], [1.0, 0.1], size=(1900, 2))

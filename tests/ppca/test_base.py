@@ -1,6 +1,7 @@
 """What the two probabilistic PCAs share, on a model whose parameters are known."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 
@@ -81,6 +82,13 @@ def test_gaps_are_filled_with_the_conditional_mean_of_a_gaussian(model):
     np.testing.assert_allclose(model.transform(x), model.transform(filled), rtol=1e-9)
     T = np.array([[1.0, -5.0]])
     np.testing.assert_allclose(model.transform(model.inverse_transform(T)), T, rtol=1e-9)
+
+
+def test_a_data_frame_that_is_filled_stays_one(model):
+    frame = pd.DataFrame([[3.0, np.nan, -1.0, np.nan]], columns=list("abcd"), index=["monday"])
+    expected = model.impute(frame.to_numpy(), return_std=True)
+    for found, values in zip(model.impute(frame, return_std=True), expected, strict=True):
+        pd.testing.assert_frame_equal(found, pd.DataFrame(values, index=frame.index, columns=frame.columns))
 
 
 def test_draws_have_the_moments_of_the_model(model):

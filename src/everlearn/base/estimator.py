@@ -355,6 +355,10 @@ class StreamEstimator(BaseEstimator):
     def __add__(self, other: Self) -> Self:
         return self.merge(other) if isinstance(other, StreamEstimator) else NotImplemented
 
+    def __radd__(self, other: Any) -> Self:
+        # `sum(models)` begins with 0.
+        return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
+
     # -- what a subclass implements ---------------------------------------------------------------
 
     def _start(self, X: Array, *, whole: bool) -> None:
@@ -527,13 +531,14 @@ class StreamEstimator(BaseEstimator):
             hint = " Learn from data frames: columns are then merged by name." if self._merges_by_name else ""
             raise MergeError(f"The models have {self.n_features_in_} and {other.n_features_in_} columns.{hint}")
         if not (self._merges_by_name and mine and theirs):
-            raise MergeError(f"The models have other column names: {_names(mine)} and {_names(theirs)}.")
+            hint = " Learn all of them from data frames, or none." if self._merges_by_name else ""
+            raise MergeError(f"The models have different column names: {_names(mine)} and {_names(theirs)}.{hint}")
 
     def _over_columns(self, names: list[Any], donors: list[Self]) -> Self:
         """The same model over the columns `names`: reordered, and with those that it lacks as `donors` know them."""
         if names != list(self.feature_names_in_):
             raise MergeError(
-                f"The models have other column names: {_names(names)} and {_names(self.feature_names_in_)}."
+                f"The models have different column names: {_names(names)} and {_names(self.feature_names_in_)}."
             )
         return self
 
@@ -599,12 +604,19 @@ def as_rows(X: Any) -> Array:
     except (ValueError, OverflowError) as error:
         cell = _first_text(X)
         if cell is None:
-            raise InputError(f"Input X cannot be taken: {error}") from error
+            raise InputError(f"Input X cannot be taken: {_reason(X, error)}") from error
         row, column, value = cell
         raise InputError(
-            f"Input X has {_short(value)} at row {row}, column {column}, which is not a number ({error}). "
+            f"Input X has {_short(value)} at row {row}, column {column}, which is not a number ({_reason(X, error)}). "
             "Leave the column out or encode it as numbers."
         ) from error
+
+
+def _reason(X: Any, error: Exception) -> str:
+    """Why scikit-learn refuses a table: its words, without the values that it prints."""
+    if hasattr(X, "columns") and 0 in getattr(X, "shape", ()):
+        return f"a data frame of {X.shape[0]} rows and {X.shape[1]} columns holds nothing to learn."
+    return str(error).partition("\n[")[0]
 
 
 def _refuse_times(X: Any) -> None:
@@ -626,11 +638,11 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> Array:
         # "same_kind" refuses complex numbers and text, which an unsafe cast would take.
         weights = given.astype(np.float64, order="C", casting="unsafe" if given.dtype == object else "same_kind")
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"sample_weight must hold one number a row; {error}.") from error
+        raise InputError(f"sample_weight must hold one number per row; {error}.") from error
     if weights.ndim == 0:
         weights = np.full(n_rows, float(weights))
     if weights.shape != (n_rows,):
-        raise InputError(f"sample_weight has shape {weights.shape}; X has {n_rows} rows. Give one weight a row.")
+        raise InputError(f"sample_weight has shape {weights.shape}; X has {n_rows} rows. Give one weight per row.")
     bad = ~((weights >= 0.0) & (weights <= MOST_WEIGHT))
     if bad.any():
         row = int(np.argmax(bad))

@@ -22,7 +22,7 @@ def check_labels(y: Any, name: str, n_rows: int) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape == (n_rows, 1):
         warn_user(
-            f"A column-vector {name} was passed when a 1d array was expected; it is taken as one label a row.",
+            f"A column-vector {name} was passed when a 1d array was expected; it is taken as one label per row.",
             DataConversionWarning,
         )
         labels = labels.ravel()

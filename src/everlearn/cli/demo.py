@@ -10,7 +10,7 @@ from rich.console import Console
 from everlearn.datasets.demo import COLUMNS, DemoBatch, demo_stream, join, rows_of
 from everlearn.reporting.demo_report import DemoReport, Regimes, find_faults, find_regimes
 from everlearn.reporting.regimes import Stay
-from everlearn.reporting.tables import Table, number
+from everlearn.reporting.tables import Table, count, number
 from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.source import IteratorSource
@@ -118,11 +118,12 @@ class Observer:
             rows.append((fault.name, fault.n_faults, f"{fault.n_found}{share}", blamed, at_once.n_found))
         alarms = self._report.alarms()
         note = (
-            f"Found: looking back, a row of it is outside of every regime and of the ways between them; {n_false} of "
-            f"{len(whole.X):,} rows are false alarms. At once: it surprised the model just before it was learned; "
-            f"{alarms.unexplained} rows are false alarms, {alarms.new_regime} are of a regime never seen before, "
-            f"{alarms.after_switch} come just after a switch. The mixture learns every row: a fault that comes often "
-            "is no longer novel to it (`everlearn watch` holds strange rows back instead)."
+            "Found: looking back, a row of it is outside of every regime and of the ways between them; "
+            f"{count(n_false, 'false alarm')} in {len(whole.X):,} rows. At once: it surprised the model just before it "
+            f"was learned; of other rows that did, {alarms.new_regime} began a regime never seen before, "
+            f"{alarms.after_switch} came just after a switch, and {alarms.unexplained} had no such reason. The mixture "
+            "learns every row: a fault that comes often is no longer novel to it (`everlearn watch` holds strange rows "
+            "back instead)."
         )
         columns = ("fault", "times", "found", "sensors named", "at once")
         return Table(columns, rows, "Faults, and the sensors to blame", note)

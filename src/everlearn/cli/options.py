@@ -54,7 +54,11 @@ class LearnOptions(NamedTuple):
         if self.demo and self.columns:
             raise click.UsageError("--columns chooses columns of a file; the demonstration stream is learned whole.")
         if (self.target is not None) != (self.model in SUPERVISED) and self.start is None:
-            raise click.UsageError("--target goes with --model classifier or regressor, and they need it.")
+            if self.target is None:
+                raise click.UsageError(f"--model {self.model} needs --target COLUMN: the column to predict.")
+            raise click.UsageError(
+                "--target names what a classifier or regressor predicts: add --model classifier or regressor."
+            )
         if self.start and self.settings:
             raise click.UsageError("--set is for a new model; the one of --start has its settings.")
         if self.demo and (self.target or self.time):

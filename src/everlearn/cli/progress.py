@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from everlearn.reporting.tables import count
 from everlearn.streams.session import Session
 from everlearn.streams.sources.source import Source
 
@@ -70,9 +72,11 @@ class Display:
     def _state(self, components: float) -> str:
         monitor = self._session.monitor
         rate = (monitor.n_rows - self._first_row) / (self._shown - self._started)
-        parts = [f"{monitor.n_rows:,} rows", f"{rate:,.0f}/s"]
+        parts = [count(monitor.n_rows, "row"), f"{rate:,.0f}/s"]
         if components == components:
-            parts.append(f"{components:.0f} components")
-        parts.append(f"log-likelihood {monitor.mean_log_likelihood:.2f}")
-        parts += [f"{monitor.n_novel} novel", f"{monitor.n_changes} changes"]
+            parts.append(count(round(components), "component"))
+        # Of rows that were scored: the first ones are learned before there is a density.
+        if math.isfinite(monitor.mean_log_likelihood):
+            parts.append(f"log-likelihood {monitor.mean_log_likelihood:.2f}")
+        parts += [f"{monitor.n_novel:,} novel", count(monitor.n_changes, "change")]
         return ", ".join(parts)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from everlearn.base.saved_model import SavedDetector, SavedFactors, SavedModel
 from everlearn.cli.common import suggest_next
-from everlearn.reporting.tables import Table, number
+from everlearn.reporting.tables import Table, count, number
 from everlearn.typing import DetectingModel
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ def show_summary(session: Session, console: Console) -> None:
     model, monitor = session.model, session.monitor
     names = session.columns or [f"column{i}" for i in range(model.n_features_in_)]
     moments = moments_of(model)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for i, (name, n_gaps) in enumerate(itertools.islice(zip(names, monitor.n_gaps, strict=True), _SHOWN_NAMES)):
-        values = ("", "") if moments is None else (number(moments[0][i]), number(moments[1][i]))
+        values = () if moments is None else (number(moments[0][i]), number(moments[1][i]))
         rows.append((name, *values, f"{n_gaps / monitor.n_rows:.1%}"))
-    title = f"{len(names)} columns, {monitor.n_rows:,} rows"
-    Table(("column", "mean", "std", "gaps"), rows, title).show(console)
+    title = f"{count(len(names), 'column')}, {count(monitor.n_rows, 'row')}"
+    # A classifier or a regressor knows no moments of its columns.
+    known = () if moments is None else ("mean", "std")
+    Table(("column", *known, "gaps"), rows, title).show(console)
     if len(names) > _SHOWN_NAMES:
         console.print(f"and {len(names) - _SHOWN_NAMES} columns more")
     show_parts(model, names, console)
@@ -91,14 +93,16 @@ def show_parts(model: Any, names: list[str], console: Console) -> None:
         weights, means = model.weights_, model.means_
         heaviest = np.argsort(-weights)[:_SHOWN_COMPONENTS]
         rows = [(f"{weights[k]:.1%}", *(number(means[k, j]) for j in range(len(shown)))) for k in heaviest]
-        table = Table(("weight", *shown), rows, f"The heaviest of {len(weights)} components: their means")
+        many = f"Means of the {len(rows)} heaviest of {len(weights)} components"
+        title = many if len(weights) > len(rows) else f"Means of the {count(len(weights), 'component')}"
+        table = Table(("weight", *shown), rows, title)
     elif hasattr(type(model), "components_"):
         axes = zip(model.explained_variance_ratio_, model.components_, strict=True)
         rows = [(f"{share:.1%}", *(number(axis[j]) for j in range(len(shown)))) for share, axis in axes]
         table = Table(("share of variance", *shown), rows, "Principal axes")
     else:
         name = model.model if isinstance(model, SavedModel) else type(model).__name__
-        console.print(f"\n{name} with {model.n_components_} components.")
+        console.print(f"\n{name} with {count(model.n_components_, 'component')}.")
         return
     table.show(console)
 
@@ -114,11 +118,16 @@ def show_anomalies(model: Any, names: list[str], console: Console) -> None:
     ]
     n_accepted = len(events) - len(found)
     accepted = f" Rows became a new normal {n_accepted} times." if n_accepted else ""
-    Table(("rows", "p-value", "column to blame"), rows, f"The strangest of {len(found)} anomalies").show(console)
+    Table(("rows", "p-value", "column to blame"), rows, _title_of(len(found), len(rows))).show(console)
     console.print(
         f"One row in {1 / model.false_alarm_rate:,.0f} would raise a false alarm. {model.n_held_:,} rows are held "
         f"back: too strange to be learned.{accepted}"
     )
+
+
+def _title_of(n_found: int, n_shown: int) -> str:
+    """Of the table of anomalies."""
+    return f"The strangest of {n_found:,} anomalies" if n_found > n_shown else count(n_found, "anomaly", "anomalies")
 
 
 def suggest(asked: Any, session: Session, console: Console) -> None:

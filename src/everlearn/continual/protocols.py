@@ -178,7 +178,7 @@ def permuted(
 
 def _labels(y: ArrayLike | None) -> Rows:
     if y is None:
-        raise InputError("y is None; this protocol orders rows by their classes. Give one label a row.")
+        raise InputError("y is None; this protocol orders rows by their classes. Give one label per row.")
     return np.asarray(y)
 
 
@@ -188,7 +188,7 @@ def _part(X: Any, y: Any) -> _Part:
         raise InputError(f"X must have two dimensions, rows and columns; got an array of shape {rows.shape}.")
     labels = None if y is None else np.asarray(y)
     if labels is not None and labels.shape != (len(rows),):
-        raise InputError(f"y has shape {labels.shape}; X has {len(rows)} rows. Give one label a row.")
+        raise InputError(f"y has shape {labels.shape}; X has {len(rows)} rows. Give one label per row.")
     return _Part(rows, labels)
 
 

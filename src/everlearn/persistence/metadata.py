@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ DIGEST_DIGITS = 16
 """Digits of a digest by which a parent is known again: 64 bits."""
 
 MOST_TAGS, MOST_TEXT, MOST_PARENTS = 100, 400, 200_000
+_LARGEST = 1.7976e308  # with the digits of a range, the largest number that is not infinite
 _UNIT = re.compile(r"(.*\S)\s*[\[(]([^\[\]()]+)[\])]")
 
 
@@ -105,11 +107,14 @@ def _dated(model: Any, origin: Origin) -> dict[str, Any]:
     moments = model._column_moments() if hasattr(model, "_column_moments") else None
     if moments is not None:
         # A smallest and a largest value would be those of single rows.
-        mean, std = moments
-        found["ranges"] = [
-            [float(f"{m - 3 * s:.5g}"), float(f"{m + 3 * s:.5g}")] for m, s in zip(mean, std, strict=True)
-        ]
+        found["ranges"] = [list(_usual_range(float(m), float(s))) for m, s in zip(*moments, strict=True)]
     return found
+
+
+def _usual_range(mean: float, std: float) -> tuple[float, float]:
+    """Three standard deviations about a mean; JSON has no infinity, which those of huge values may reach."""
+    low, high = (math.copysign(min(_LARGEST, abs(end)), end) for end in (mean - 3.0 * std, mean + 3.0 * std))
+    return float(f"{low:.5g}"), float(f"{high:.5g}")
 
 
 def _written(seconds: float) -> str:

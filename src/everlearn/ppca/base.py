@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array
 from everlearn.base.density import Density
 from everlearn.base.draws import check_draws, generator
 from everlearn.base.estimator import StreamEstimator
+from everlearn.base.frames import in_kind_of
 from everlearn.base.scaling import nearest_power_of_two
 from everlearn.errors import InputError
 from everlearn.linalg.chunked import to_internal
@@ -216,7 +217,7 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
             density -= np.log(fitted.scale) * np.count_nonzero(rows == rows, axis=1)
         return density
 
-    def impute(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+    def impute(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Fill the gaps of each row with their expectation given what was observed.
 
         Parameters
@@ -228,9 +229,9 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
 
         Returns
         -------
-        filled : ndarray of shape (n_samples, n_features)
-            The rows without gaps.
-        std : ndarray of shape (n_samples, n_features)
+        filled : ndarray or data frame of shape (n_samples, n_features)
+            The rows without gaps; a data frame comes back as one.
+        std : ndarray or data frame of shape (n_samples, n_features)
             Standard deviations, noise included, and zero where a value was observed; only with `return_std`.
         """
         fitted = self._fitted()
@@ -238,8 +239,8 @@ class PPCABase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Density, Strea
         internal = to_internal(rows, fitted.inverse_scale, LIMIT)
         filled, variance = ask.fill_with_variance(fitted.model, internal)
         # Observed values come back bit for bit: they do not pass through the scale.
-        filled = np.where(np.isnan(rows), filled * fitted.scale, rows)
-        return (filled, np.sqrt(variance) * fitted.scale) if return_std else filled
+        filled = in_kind_of(X, np.where(np.isnan(rows), filled * fitted.scale, rows))
+        return (filled, in_kind_of(X, np.sqrt(variance) * fitted.scale)) if return_std else filled
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
         """Draw rows from the model.

@@ -234,7 +234,7 @@ class OnlinePPCA(PPCABase):
             return None
         labels = np.asarray(y)
         if labels.shape != (n_rows,):
-            raise InputError(f"y has shape {labels.shape}; X has {n_rows} rows. Give one label a row.")
+            raise InputError(f"y has shape {labels.shape}; X has {n_rows} rows. Give one label per row.")
         return labels
 
     def _learn(self, X: Array, y: Any, weights: Array | None) -> None:

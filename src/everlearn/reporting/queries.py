@@ -122,6 +122,13 @@ def mixture_of(model: Any) -> Mixture:
     raise _not_asked(model)
 
 
+def check_askable(model: Any) -> None:
+    """Refuse a model that is no density of its columns, such as a classifier."""
+    density = _density_model(model)
+    if not _is_mixture(density) and not _is_gaussian(density):
+        raise _not_asked(model)
+
+
 def _not_asked(model: Any) -> InputError:
     name = model.model if isinstance(model, SavedModel) else type(model).__name__
     return InputError(
@@ -146,9 +153,8 @@ def condition(model: Any, given: Mapping[str, float], target: Sequence[str]) -> 
     Conditional
         The distribution, for one row.
     """
+    check_askable(model)
     density = _density_model(model)
-    if not _is_mixture(density) and not _is_gaussian(density):
-        raise _not_asked(model)
     known, values = _chosen(model, list(given), "given"), np.array(list(given.values()), dtype=np.float64)
     columns = _chosen(model, list(target), "target")
     if not len(columns):

@@ -19,6 +19,18 @@ MISSING = "-"
 _MARKDOWN_SIGNS = ("\\", "*", "_", "|", "<", "`")
 
 
+def count(n: int, one: str, many: str = "") -> str:
+    """A number with what it counts.
+
+    Examples
+    --------
+    >>> from everlearn.reporting.tables import count
+    >>> count(1, "row"), count(2000, "row"), count(0, "anomaly", "anomalies")
+    ('1 row', '2,000 rows', '0 anomalies')
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 class Cell(NamedTuple):
     """A cell that is more than its text."""
 

@@ -54,7 +54,7 @@ class Supervised(Learner):
         """
         batch, targets = batch_of(X), list(y)
         if len(targets) != len(batch):
-            raise InputError(f"y has {len(targets)} targets; X has {len(batch)} rows. Give one target a row.")
+            raise InputError(f"y has {len(targets)} targets; X has {len(batch)} rows. Give one target per row.")
         self._learn(batch, targets, w)
 
 

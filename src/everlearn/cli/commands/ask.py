@@ -40,13 +40,14 @@ def command(
 ) -> None:
     """Ask a model for columns, given others: mean, standard deviation, interval and a small histogram."""
     from everlearn.base.saved_model import SavedModel
-    from everlearn.reporting.queries import column_names, curve, summaries
+    from everlearn.reporting.queries import check_askable, column_names, curve, summaries
 
     with errors_explained():
         model = load_to_ask(model_file, name)
         # Answers are only saved of a model that has learned.
         if not isinstance(model, SavedModel):
             model._check_started()
+        check_askable(model)
         known = _values(given)
         targets = names_in(predict) or [column for column in column_names(model) if column not in known]
         if not targets:

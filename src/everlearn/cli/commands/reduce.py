@@ -9,6 +9,7 @@ from rich.markup import escape
 import everlearn
 from everlearn.cli.common import check_place, errors_explained, load_model
 from everlearn.errors import InputError
+from everlearn.reporting.tables import count
 
 _EXAMPLES = """
 Examples:
@@ -35,4 +36,4 @@ def command(model_file: str, components: int, output: str, name: str | None, qui
         everlearn.save(smaller, output, answers=True)
     console = Console(quiet=quiet, highlight=False)
     before, after = model.n_components_, smaller.n_components_
-    console.print(f"{before} components became {after}, saved to [bold]{escape(output)}[/].")
+    console.print(f"{count(before, 'component')} became {after}, saved to [bold]{escape(output)}[/].")

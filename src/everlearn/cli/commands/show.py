@@ -14,7 +14,7 @@ from rich.markup import escape
 from everlearn.cli.common import errors_explained, is_state_file, load_model, load_to_ask
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
-from everlearn.reporting.tables import Table, number
+from everlearn.reporting.tables import Table, count, number
 from everlearn.streams.store.records import mean_log_likelihood
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def show_model(model: Any, console: Console) -> None:
         console.print("It has learned nothing yet.")
         return
     names = column_names(model)
-    console.print(f"{model.n_samples_seen_:,} rows learned, {len(names)} columns.")
+    console.print(f"{count(model.n_samples_seen_, 'row')} learned, {count(len(names), 'column')}.")
     moments = moments_of(model)
     if moments is not None:
         _show_columns(names, *moments, console)
