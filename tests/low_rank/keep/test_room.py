@@ -7,7 +7,7 @@ import pytest
 
 from everlearn.low_rank.keep import room
 from everlearn.low_rank.keep.search import component_of_rows
-from everlearn.low_rank.state import Rule, Settings, empty_reservoir, model_of, readout_of
+from everlearn.low_rank.state import Rule, Settings, empty_reservoir, joined, model_of, readout_of
 from low_rank_toys import one
 
 D, H = 20, 8
@@ -92,3 +92,24 @@ def test_rows_of_the_room_are_folded_in_when_enough_wait():
     assert model.components.n[0] == pytest.approx(206.0)
     assert model.waiting.size[0] == 1
     assert readout.log_det[0] != before[0]
+
+
+def test_rows_that_leave_together_are_learned_as_one_after_the_other():
+    """After a fold the rows that follow are compared with the component as it is then."""
+    rng = np.random.default_rng(3)
+    groups = [component_of_rows(usual()[:30] + shift, np.ones(30), SETTINGS) for shift in (0.0, 4.0)]
+    rows, weights = usual()[30:80] + rng.choice([0.0, 2.0, 4.0], (50, 1)), rng.uniform(0.5, 2.0, 50)
+
+    def learned(size):
+        model = model_of(joined(groups), SETTINGS, empty_reservoir(0, D))
+        readout = readout_of(model.components, 1.0)
+        for at in range(0, 50, size):
+            room.learn_by_best(model, rows[at : at + size], weights[at : at + size], readout, RULE)
+        return model
+
+    together, single = learned(50), learned(1)
+    assert single.components.n.min() > 32.0, "neither was folded"
+    for name in ("mass", "n", "mean", "scatter", "diagonal"):
+        wanted = getattr(single.components, name)
+        np.testing.assert_allclose(getattr(together.components, name), wanted, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(together.waiting.size, single.waiting.size)

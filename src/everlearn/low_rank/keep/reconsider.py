@@ -51,8 +51,8 @@ def flushed(state: State, settings: Settings) -> Components:
     rule = rule_of(state, settings)
     if model.room.size[0]:
         readout = readout_of(model.components, state.prior_noise)
-        for i in range(model.room.size[0]):
-            learn_by_best(model, model.room.rows[i], model.room.weights[i], readout, rule)
+        size = model.room.size[0]
+        learn_by_best(model, model.room.rows[:size], model.room.weights[:size], readout, rule)
     for j in range(len(model.components.n)):
         fold(model.components, model.waiting, j, settings.fading)
     return model.components

@@ -50,8 +50,7 @@ def empty_some(model: Model, readout: Readout, rule: Rule, settings: Settings) -
             new = opened(model.components, j, Z, room.weights[group])
             keep_in_room(model, np.setdiff1d(np.arange(H), group))
             return with_component(model, new, settings), True
-    for i in range(half):
-        learn_by_best(model, room.rows[i], room.weights[i], readout, rule)
+    learn_by_best(model, room.rows[:half], room.weights[:half], readout, rule)
     keep_in_room(model, np.arange(half, H))
     return model, False
 
@@ -102,15 +101,18 @@ def keep_in_room(model: Model, rows: NDArray[np.intp]) -> None:
     room.size[0] = len(rows)
 
 
-def learn_by_best(model: Model, row: Array, weight: float, readout: Readout, rule: Rule) -> None:
-    """Let the component that a row fits best learn it."""
+def learn_by_best(model: Model, rows: Array, weights: Array, readout: Readout, rule: Rule) -> None:
+    """Let the component that a row fits best learn it, row by row, in place."""
     c, waiting = model.components, model.waiting
-    height = np.log(np.maximum(c.mass, 1e-300)) - 0.5 * (squared_distances(row[None], readout)[0] + readout.log_det)
-    j = int(np.argmax(height))
-    c.mass[j] += weight
-    slot = waiting.size[j]
-    waiting.rows[j, slot], waiting.weights[j, slot] = row, weight
-    waiting.size[j] += 1
-    if waiting.size[j] >= quota(c.n[j], rule.quota):
-        fold(c, waiting, j, rule.fading)
-        refresh(c, j, rule.prior_noise, readout)
+    # One product for all rows: for one it takes nearly as long, most of it to read the directions.
+    d2 = squared_distances(rows, readout)
+    for i, (row, weight) in enumerate(zip(rows, weights, strict=True)):
+        j = int(np.argmax(np.log(np.maximum(c.mass, 1e-300)) - 0.5 * (d2[i] + readout.log_det)))
+        c.mass[j] += weight
+        slot = waiting.size[j]
+        waiting.rows[j, slot], waiting.weights[j, slot] = row, weight
+        waiting.size[j] += 1
+        if waiting.size[j] >= quota(c.n[j], rule.quota):
+            fold(c, waiting, j, rule.fading)
+            refresh(c, j, rule.prior_noise, readout)
+            d2[i + 1 :, j] = squared_distances(rows[i + 1 :], readout, slice(j, j + 1))[:, 0]
