@@ -12,6 +12,7 @@ from everlearn.errors import InputError
 from everlearn.export.density_law import density_law, require_mixture
 from everlearn.gaussian.gaussian import LOG_2PI
 from everlearn.mixture.ask import BACKGROUND_SPREAD, Look
+from everlearn.mixture.shrinkage import shrinkage
 from everlearn.mixture.state import Settings
 from everlearn.typing import Array
 from everlearn.version import __version__
@@ -71,6 +72,7 @@ def _sizes(look: Look, settings: Settings) -> dict[str, Any]:
         "KNOWN": int(look.model.known),
         "DIAGONAL": int(shape.diagonal),
         "TAU": float(shape.tau),
+        "SHRINKAGE": shrinkage(look),
         "GROWTH": float(settings.growth),
         "FADE_EVERY": int(fading.every) if fading.rate > 0.0 else 0,
         "FADE_FACTOR": float(fading.factor),

@@ -216,11 +216,35 @@ static void el_condition(const double z[EL_D], const double mean[EL_D], double C
     out->log_density = -0.5 * (g * EL_LOG_2PI + log_det + d2);
 }
 
+/* Noise in each column, a multiple of its variance given the others; the variances stay as they are. */
+static void el_shrink(double C[EL_D][EL_D], double noise) {
+    double L[EL_D][EL_D], y[EL_D], factor[EL_D];
+    if (noise == 0.0) return;
+    memcpy(L, C, sizeof L);
+    el_cholesky(L, EL_D, 0.0);
+    for (int j = 0; j < EL_D; j++) {
+        double precision = 0.0;           /* column j of the inverse factor, squared */
+        for (int i = j; i < EL_D; i++) {
+            y[i] = i == j ? 1.0 : 0.0;
+            for (int k = j; k < i; k++) y[i] -= L[i][k] * y[k];
+            y[i] /= L[i][i];
+            precision += y[i] * y[i];
+        }
+        factor[j] = sqrt(C[j][j] / (C[j][j] + noise / precision));
+    }
+    for (int i = 0; i < EL_D; i++)
+        for (int j = 0; j < EL_D; j++)
+            if (i != j) C[i][j] *= factor[i] * factor[j];
+}
+
 /* The same for a component after a refresh, or for the broad Gaussian behind them (k = EL_K): log joint. */
-static double el_condition_component(const everlearn_mixture *m, int k, const double z[EL_D], el_conditional *out) {
+static double el_condition_component(
+    const everlearn_mixture *m, int k, const double z[EL_D], double noise, el_conditional *out
+) {
     double C[EL_D][EL_D];
     if (k == EL_K) {
         memcpy(C, EL_BROAD_COVARIANCE, sizeof C);
+        el_shrink(C, noise);
         el_condition(z, EL_BROAD_MEAN, C, out);
         return log(EL_BROAD_ROWS) + out->log_density;
     }
@@ -230,6 +254,7 @@ static double el_condition_component(const everlearn_mixture *m, int k, const do
     double scale = el_covariance_factor(c.count);
     for (int i = 0; i < EL_D; i++)
         for (int j = 0; j < EL_D; j++) C[i][j] *= scale;
+    el_shrink(C, noise);
     el_condition(z, c.mean, C, out);
     return log(m->mass[k]) + out->log_density;
 }
@@ -241,7 +266,7 @@ static void el_log_joints(const everlearn_mixture *m, const double z[EL_D], int 
     for (int k = 0; k <= EL_K; k++) {
         if (observed < EL_D) {
             el_conditional part;
-            joint[k] = el_condition_component(m, k, z, &part);
+            joint[k] = el_condition_component(m, k, z, 0.0, &part);
         } else if (k == EL_K) {
             joint[k] = EL_BROAD_HEIGHT - 0.5 * el_distance(&EL_BROAD_FACTOR[0][0], EL_BROAD_MEAN, z, INFINITY);
         } else if (m->fresh[k] > 0.0) {
@@ -286,13 +311,16 @@ void everlearn_impute(const everlearn_mixture *m, const double x[EL_D], double f
     memcpy(filled, x, EL_D * sizeof *filled);
     memset(std, 0, EL_D * sizeof *std);
     if (observed == EL_D) return;
-    el_log_joints(m, z, observed, share);
+    for (int k = 0; k <= EL_K; k++) {
+        el_conditional part;
+        share[k] = el_condition_component(m, k, z, EL_SHRINKAGE, &part);
+    }
     el_normalise(share, EL_K + 1);
     /* Two passes over the components: the mean, and the variance about it, which thus does not cancel. */
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k <= EL_K; k++) {
             el_conditional part;
-            el_condition_component(m, k, z, &part);
+            el_condition_component(m, k, z, EL_SHRINKAGE, &part);
             for (int i = 0; i < EL_D; i++) {
                 double e = part.filled[i] - mean[i];
                 if (pass == 0) sums[i] += share[k] * part.filled[i];
@@ -397,7 +425,7 @@ double everlearn_learn(everlearn_mixture *m, const double x[EL_D], double weight
         if (gaps) {
             el_conditional part;
             if (m->fresh[k] > 0.0) el_refresh(m, k);
-            joint[k] = el_condition_component(m, k, z, &part);
+            joint[k] = el_condition_component(m, k, z, 0.0, &part);
             d2 = part.distance;
         } else {
             /* Factors are frozen until their component has grown: a row costs O(K D^2). */
@@ -425,7 +453,7 @@ double everlearn_learn(everlearn_mixture *m, const double x[EL_D], double weight
         if (!(r > EL_SMALL * weight)) continue;
         if (gaps) {
             el_conditional part;
-            el_condition_component(m, k, z, &part);
+            el_condition_component(m, k, z, 0.0, &part);
             el_add(m, k, r, part.filled, part.rest);
         } else {
             el_add(m, k, r, z, 0);

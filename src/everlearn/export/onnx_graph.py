@@ -18,6 +18,7 @@ from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture import ask
 from everlearn.mixture.ask import Look
 from everlearn.mixture.classifier import IncrementalGaussianMixtureClassifier
+from everlearn.mixture.shrinkage import shrinkage, shrunk
 
 
 def to_onnx(model: Any, *, gaps: Any = None) -> Any:
@@ -77,6 +78,10 @@ def _mixture_graph(look: Look, observed: Indices, missing: Indices) -> Graph:
     shown = ask.shown_components(look)
     graph.output("responsibilities", graph.apply("Softmax", graph.columns(joint, shown), axis=1), len(shown))
     if len(missing):
+        noise = shrinkage(look)
+        if noise:
+            whole = shrunk(whole, noise)
+            joint = _log_joint(graph, x, mixtures.marginal(whole, observed))
         _impute(graph, joint, x, whole, (observed, missing))
     return graph
 

@@ -16,6 +16,7 @@ from everlearn.mixture import ask
 from everlearn.mixture.ask import Look
 from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.p_values import p_values
+from everlearn.mixture.shrinkage import conditional_mixture
 from everlearn.typing import Array
 
 
@@ -76,12 +77,12 @@ class FullAnswers(NamedTuple):
     def condition(self, rows: Array, columns: Indices) -> tuple[ConditionalMixture, Array]:
         """The mixture of some columns for each row, given what else is observed in it, and the scale of each column."""
         others = other_columns(columns, rows.shape[1])
-        mixture, scale = ask.scaled_mixture(self.look)
+        mixture, scale = conditional_mixture(self.look)
         known = to_scale(rows[:, others], scale[others])
         return conditional.condition(mixture, others, known, columns), scale[columns]
 
     def impute(self, rows: Array) -> tuple[Array, Array]:
         """The expectation of every missing value given its row, and its standard deviation, zero elsewhere."""
-        mixture, scale = ask.scaled_mixture(self.look)
+        mixture, scale = conditional_mixture(self.look)
         values, std = conditional.impute(to_scale(rows, scale), mixture)
         return values * scale, std * scale

@@ -59,6 +59,7 @@ class Look:
     sample: Reservoir  # rows of the stream
     fading: Fading
     references: dict[bytes, Any] = field(default_factory=dict)  # of p-values, by the pattern of gaps
+    shrinkage: float | None = None  # of conditional answers; None before the first one
     cache: dict[str, Any] = field(default_factory=dict)
     work: Work | None = None  # of learning rows
     scorer: Any = None  # of the kernel that scores rows

@@ -32,6 +32,7 @@ from everlearn.mixture.core import AdaptiveCore, Donor, FullCore
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.forgetting import fading_of
+from everlearn.mixture.shrinkage import conditional_mixture
 from everlearn.mixture.state import Array, Info, Settings
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import UNWATCHED, Watch
@@ -825,7 +826,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
             known = None if moments is None else (*self._identity(), *factors, factor_scale, *moments, *no_axes)
             return None if known is None else FactorAnswers(*known)
         look = self._look()
-        mixture, scale = ask.scaled_mixture(look)
+        mixture, scale = conditional_mixture(look)
         return Answers(*self._identity(), *mixture, scale, ask.shown_components(look).astype(np.int64))
 
     def _to_save(self) -> dict[str, Any]:
