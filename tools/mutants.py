@@ -91,6 +91,13 @@ MUTANTS = {
         "min(m.value_counts[j, action] + p, 2.0 * settings.max_count)",
         ("tests/agents/test_value_function.py",),
     ),
+    "mixture of an agent": Mutant(
+        "the mixture of an agent predicts the values that the agent acts by",
+        "agents/value_function.py",
+        "    offset = state.means[:n, None] - state.value_means[:n, :, :d]",
+        "    offset = 0.0 * (state.means[:n, None] - state.value_means[:n, :, :d])",
+        ("tests/agents/test_value_function.py", "-k", "joint_mixture"),
+    ),
     "time limit": Mutant(
         "a time limit is no end: what follows is worth what the value function predicts",
         "agents/kernels/value_function.py",
@@ -181,6 +188,27 @@ MUTANTS = {
         "    d2 = row.xx\n    for j in range(m, p):",
         "    v *= 1.05\n    d2 = 1.05 * row.xx\n    for j in range(m, p):",
         ("tests/variational/kernels/test_posterior.py", "-k", "integrates"),
+    ),
+    "estimates": Mutant(
+        "estimates of the reproduction are those of the last run",
+        "experiments/papers/registry.py",
+        'known.get("full", UNKNOWN[1])',
+        'known.get("full", UNKNOWN[1]) / 3.0',
+        ("tests/experiments/papers/test_reproduce.py", "-k", "estimates"),
+    ),
+    "class after class": Mutant(
+        "the comparison learns the rows of a set class after class, too",
+        "experiments/peers/supervised.py",
+        'rows = train if order == "shuffled" else train[np.argsort(problem.y[train], kind="stable")]',
+        "rows = train",
+        ("tests/experiments/peers/test_supervised.py", "-k", "in_order"),
+    ),
+    "first question": Mutant(
+        "rates of the comparison count the work that a model puts off until it is asked",
+        "experiments/peers/supervised.py",
+        "            ask(model, problem.X[test[:1]])",
+        "            len(problem.X[test[:1]])",
+        ("tests/experiments/peers/test_supervised.py", "-k", "first_question"),
     ),
     "intervals": Mutant(
         "an interval of 90 % holds 90 % of fresh rows",

@@ -129,4 +129,12 @@ def test_the_joint_mixture_has_the_regressions_of_its_components():
     np.testing.assert_allclose(mixture.means[:, :2], state.means[:n])
     conditional = mixture.covariances[:, 2:, 2:] - gains @ mixture.covariances[:, :2, 2:]
     np.testing.assert_allclose(conditional[:, 0, 1], 0.0, atol=1e-10)
+    spreads = np.diagonal(conditional, axis1=1, axis2=2)
+    np.testing.assert_allclose(spreads[known], state.residual_variances[:n][known], rtol=1e-8)
+    # Wherever it is asked, a component says what the regression of its region says.
+    asked = X[:5, None]
+    told = mixture.means[:, 2:] + np.einsum("kad,nkd->nka", gains, asked - mixture.means[:, :2])
+    offset = asked[:, :, None] - state.value_means[:n, :, :2]
+    own = state.value_means[:n, :, 2] + np.einsum("kad,nkad->nka", state.slopes[:n], offset)
+    np.testing.assert_allclose(told[:, known], own[:, known], rtol=1e-8, atol=1e-10)
     assert np.isfinite(log_joint(np.column_stack([X, values, values]), mixture)).all()
