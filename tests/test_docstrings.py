@@ -12,6 +12,7 @@ from everlearn.errors import MissingExtraError
 MODULES = sorted(module.name for module in pkgutil.walk_packages(everlearn.__path__, "everlearn."))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -54,6 +54,7 @@ def test_import_costs_less_than_half_of_scikit_learns():
     assert min(shares) <= 0.5, shares
 
 
+@pytest.mark.slow
 def test_import_loads_nothing_optional():
     ours = loaded_by("import everlearn; [getattr(everlearn, name) for name in everlearn.__all__]")
     assert "sklearn" in ours

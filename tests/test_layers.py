@@ -29,6 +29,7 @@ def test_contract_holds(repository):
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [

@@ -15,14 +15,19 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
+# Hundreds of rows again and again, or thousands.
+LONG = (
+    "check_memory_is_bounded",
+    "check_failure_changes_nothing",
+    "check_input_is_left_alone",
+    "check_save_and_load",
+    "check_merge",
+)
+
+
 def stream_cases():
     for name, check in stream_checks(AnomalyDetector()):
-        slow = name in (
-            "check_memory_is_bounded",
-            "check_failure_changes_nothing",
-            "check_save_and_load",
-            "check_merge",
-        )
+        slow = name in LONG
         yield pytest.param(check, id=name, marks=pytest.mark.slow if slow else ())
 
 

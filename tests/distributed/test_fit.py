@@ -113,6 +113,7 @@ def test_row_groups_are_split_between_partitions(groups, limit):
 # -- what is learned --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_model_is_the_merge_of_the_partitions(folder, parts):
     estimator = IncrementalGaussianMixture()
     model, report = one_process(estimator, folder)
@@ -136,6 +137,7 @@ def test_partitions_of_any_model_know_together_what_one_pass_does(folder, parts,
     assert model.score(X) == pytest.approx(estimator.copy().partial_fit(X).score(X), abs=0.1)
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_give_the_same_model(parts, learned, tmp_path):
     for i, X in enumerate(parts):
         write_csv(tmp_path / f"{i}.csv", X)
@@ -144,6 +146,7 @@ def test_csv_and_parquet_give_the_same_model(parts, learned, tmp_path):
     assert report.columns == ("rpm", "temp", "load")
 
 
+@pytest.mark.slow
 def test_size_of_batches_makes_no_difference(folder, parts, learned):
     X = np.concatenate(parts)
     other, _ = one_process(IncrementalGaussianMixture(), folder, batch_rows=77)

@@ -11,6 +11,15 @@ MODES = {
     "fixed": IncrementalGaussianMixture(2),
     "fixed, forgetting": IncrementalGaussianMixture(2, forgetting=0.99),
 }
+# Hundreds of rows again and again, or thousands: half of the time of all checks. Laws of learning, files and undoing
+# are tested apart from them.
+LONG = (
+    "check_memory_is_bounded",
+    "check_failure_changes_nothing",
+    "check_input_is_left_alone",
+    "check_save_and_load",
+    "check_batches_do_not_matter",
+)
 # scikit-learn's contract does not depend on how much is forgotten.
 
 
@@ -22,7 +31,7 @@ def test_scikit_learn_contract(estimator, check):
 def stream_cases():
     for mode, model in MODES.items():
         for name, check in stream_checks(model):
-            slow = mode == "fixed, forgetting" or name == "check_memory_is_bounded"
+            slow = mode == "fixed, forgetting" or name in LONG
             yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 
 

@@ -32,7 +32,7 @@ def named(model, X, names=COLUMNS):
 
 @pytest.fixture(scope="module")
 def rows():
-    return np.concatenate([batch.X for batch in demo_stream(2000, seed=3)])
+    return np.concatenate([batch.X for batch in demo_stream(1000, seed=3)])
 
 
 @pytest.fixture(scope="module")

@@ -123,6 +123,7 @@ def test_what_lasts_is_accepted_only_after_its_time():
     assert watcher.watch(X[-200:], np.arange(2500.0, 2700.0)) == []
 
 
+@pytest.mark.slow
 def test_a_fault_that_is_over_is_not_learned():
     X = machine(n=2600)
     for start in (1000, 1700, 2300):
@@ -132,6 +133,7 @@ def test_a_fault_that_is_over_is_not_learned():
     assert not any(episode.status == "accepted" for episode in episodes)
 
 
+@pytest.mark.slow
 def test_marked_as_normal_it_is_not_told_again():
     X = machine(n=2600)
     X[1200:1250, 1] += 12.0
@@ -143,6 +145,7 @@ def test_marked_as_normal_it_is_not_told_again():
     assert watcher.watch(X[1800:], times[1800:]) == []
 
 
+@pytest.mark.slow
 def test_marking_an_episode_that_lasts_ends_it():
     X = machine(n=1800)
     X[1200:, 1] += 12.0
@@ -237,6 +240,7 @@ def test_another_fault_is_another_episode():
     assert "flow" in episodes[1].blamed[:2]
 
 
+@pytest.mark.slow
 def test_another_fault_is_seen_beside_a_worse_row_of_the_first():
     """Both are in the 32 rows of which one is explained: the jump of another sensor must not be lost."""
     X = machine(n=2400)

@@ -9,7 +9,7 @@ import naive
 from everlearn.figmn import learn as incremental
 from everlearn.figmn import state as states
 
-LONG = 600  # rows
+LONG = 500  # rows
 
 
 def settings_for(D, *, beta=0.05, delta=0.5, max_components=10_000, **changes):

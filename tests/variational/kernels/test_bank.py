@@ -81,7 +81,7 @@ def changing_stream(rng, gaps):
     return X
 
 
-@pytest.mark.parametrize("gaps", [0.0, 0.15])
+@pytest.mark.parametrize("gaps", [0.0, pytest.param(0.15, marks=pytest.mark.slow)])
 def test_the_compiled_bank_is_the_policy_driving_twins(gaps):
     """One implementation of the decisions, two of everything else."""
     rng = np.random.default_rng(5)
