@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import chdtrc
 
-from everlearn.errors import InputError, MergeError
+from everlearn.errors import InputError
 from everlearn.low_rank.core import LowRankCore
 from everlearn.monitoring.event_log import UNWATCHED
 from low_rank_toys import one
@@ -129,14 +129,21 @@ def test_sampled_rows_are_rows_of_the_stream_and_stand_for_all(n):
     assert len(own.sample(state, 5)[0]) == 5
 
 
-def test_what_needs_matrices_or_other_columns_is_refused():
+def test_what_needs_matrices_is_refused():
     own = core()
     state, _ = learned(own, rows(60))
     with pytest.raises(InputError, match="covariance_type='low_rank'"):
         own.look(state)
-    with pytest.raises(MergeError, match="same columns"):
-        own.over_columns(state, ["a"], ["b"], [])
     assert own.between_searches(state) is None
+
+
+@pytest.mark.parametrize("n", [30, 700])
+def test_columns_in_another_order_are_the_same_model(n):
+    own, names = core(reservoir=0), list(range(D))
+    state, _ = learned(own, rows(n))
+    turned = core(reservoir=0).over_columns(state, names, names[::-1], [])
+    for found, wanted in zip(core().column_moments(turned), own.column_moments(state), strict=True):
+        np.testing.assert_allclose(found, wanted[::-1], rtol=1e-9)
 
 
 def test_a_fresh_core_and_a_merge_leave_the_caches_behind():
