@@ -113,16 +113,41 @@ def look_of(state: State, settings: Settings, device: TorchDevice | None = None)
     readout = readout_of(components, state.prior_noise)
     rows = sampled(state.model.reservoir, settings)[0]
     rows = rows[~np.isnan(rows).any(axis=1)]
-    roots = left_out_roots(components, readout, rows, None if device is None else SentRows(device, rows))
+    sent = None if device is None else SentRows(device, rows)
+    even = isotropic(components, readout)
+    roots = left_out_roots(components, readout, rows, sent)
+    even_roots = left_out_roots(components, even, rows, sent, heights_above_least(components, even))
     name = None if device is None else device.name
-    return Look(components, readout, state.frame, state.model.calibration.copy(), roots, name)
+    return Look(components, readout, state.frame, state.model.calibration.copy(), roots, name, even_roots)
 
 
-def left_out_roots(c: Components, readout: Readout, rows: Array, sent: SentRows | None = None) -> Array:
+def isotropic(c: Components, readout: Readout) -> Readout:
+    """The read-out with the mean noise of a component in all columns: a mixture of PPCA (Tipping and Bishop, 1999).
+
+    Directions are orthonormal: I + W W' / s is diagonal.
+    """
+    D, s = c.mean.shape[1], readout.noise[:, None]
+    stretch = np.sqrt(readout.loading / (s * (s + readout.loading)))
+    B = np.concatenate([(c.mean / s)[:, None], stretch[:, :, None] * c.directions], axis=1)
+    log_det = D * np.log(readout.noise) + np.log1p(readout.loading / s).sum(axis=1)
+    offset = np.einsum("kqd,kd->kq", B, c.mean)
+    return readout._replace(B=B, offset=offset, inverse_psi=np.broadcast_to(1.0 / s, (len(s), D)), log_det=log_det)
+
+
+def heights_above_least(c: Components, readout: Readout) -> Array:
+    """ln|Sigma| - 2 ln(weight) of each component, less the least of them: what -2 ln p adds to squared distances."""
+    heights = readout.log_det - 2.0 * np.log(np.maximum(c.mass / c.mass.sum(), 1e-300))
+    return np.asarray(heights - heights.min())
+
+
+def left_out_roots(
+    c: Components, readout: Readout, rows: Array, sent: SentRows | None = None, heights: Array | float = 0.0
+) -> Array:
     """Cube roots of the squared distances of sampled rows, each left out of its own component; ascending.
 
     To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Of all
-    components the nearest counts. Rows have no gaps; `sent` are the same on a device.
+    components the nearest counts, by its squared distance and `heights`. Rows have no gaps; `sent` are the same on a
+    device.
     """
     if len(rows) < FEWEST_SAMPLED:
         return np.empty(0)
@@ -133,7 +158,7 @@ def left_out_roots(c: Components, readout: Readout, rows: Array, sent: SentRows 
         P = (rows[mine] - c.mean[k]) @ c.directions[k, :rank].T
         leverage = 1.0 / c.n[k] + (P * P) @ (1.0 / c.scatter[k, :rank])
         d2[mine, k] /= (1.0 - np.minimum(leverage, 0.5)) ** 2
-    return np.sort(np.cbrt(d2.min(axis=1)))
+    return np.sort(np.cbrt((d2 + heights).min(axis=1)))
 
 
 def tail_of_sample(values: Array, sample: Array) -> Array:
@@ -159,6 +184,7 @@ class Look:
     calibration: Array
     roots: Array  # of the sampled rows, left out; empty where too few are kept
     device: str | None = None  # of torch's, on which many rows are scored
+    even_roots: Array = field(default_factory=lambda: np.empty(0))  # the same of `isotropic`, with its heights
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -241,6 +267,15 @@ class Look:
             self.cache["sent"] = sent_products(device, self.readout)
         return distances_of_data(device, X, self.frame, self.cache["sent"], FARTHEST)
 
+    def _even_root(self, X: Array) -> Array:
+        """Cube root of -2 ln p of each row without gaps under its best component with even noise, up to a constant."""
+        even = isotropic(self.components, self.readout)
+        heights, out = heights_above_least(self.components, even), np.empty(len(X))
+        K, Q, D = self.components.directions.shape
+        for span in spans(len(X), max(1, BLOCK // (K * Q + D))):
+            out[span] = (squared_distances(in_frame(X[span], self.frame), even) + heights).min(axis=1)
+        return np.cbrt(out)
+
     def _distance(self, log_density: Array, observed: Indices) -> Array:
         """Squared distances of observed cells from their log-densities."""
         K, Q, _ = self.internal.loadings.shape
@@ -271,9 +306,11 @@ class Look:
         """How usual each row is: the tail of the cube root of its squared distance, beside those of sampled rows.
 
         Between the sampled rows, each left out, their own law speaks; beyond the last of them the Gaussian tail of cube
-        roots goes on (Wilson and Hilferty, 1931). The distance is that to the nearest component, which finds strange
-        rows better than densities do: ROC-AUC 0.866 against 0.834 for digits that were never seen
-        (`benchmarks/wide.py --only strange --digits 1200`).
+        roots goes on (Wilson and Hilferty, 1931). Rows without gaps have two p-values, whose harmonic mean is told:
+        that of the distance to the nearest component, in units of the noise of each column, which sees what is too much
+        in a quiet column; and that of the density with the mean noise in all columns, which sees what is too much in
+        all of them together. Digits 5 to 9 of MNIST learned and 0 to 4 strange, training rows: ROC-AUC 0.751 by the
+        first, 0.872 by the second, 0.835 by both; even digits learned and odd ones strange: 0.712, 0.737 and 0.738.
         """
         _, distance = self.log_joint(X)
         D = X.shape[1]
@@ -285,6 +322,10 @@ class Look:
         root = np.cbrt(d2 * D / np.maximum(observed, 1))
         if len(self.roots):
             out = tail_of_sample(root, self.roots)
+            whole = observed == D
+            if len(self.even_roots) and whole.any():
+                even = tail_of_sample(self._even_root(X[whole]), self.even_roots)
+                out[whole] = 2.0 / (1.0 / np.maximum(out[whole], 1e-300) + 1.0 / np.maximum(even, 1e-300))
         elif rows < 2.0 or variance <= 0.0:
             out = chdtrc(np.maximum(observed, 1), d2)
         else:
