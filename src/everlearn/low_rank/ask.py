@@ -118,7 +118,10 @@ def look_of(state: State, settings: Settings, device: TorchDevice | None = None)
     roots = left_out_roots(components, readout, rows, sent)
     even_roots = left_out_roots(components, even, rows, sent, heights_above_least(components, even))
     name = None if device is None else device.name
-    return Look(components, readout, state.frame, state.model.calibration.copy(), roots, name, even_roots)
+    return Look(
+        components, readout, state.frame, state.model.calibration.copy(), np.sort(roots), name, np.sort(even_roots),
+        np.sort(harmonic_mean(tail_of_sample(roots, np.sort(roots)), tail_of_sample(even_roots, np.sort(even_roots)))),
+    )  # fmt: skip
 
 
 def isotropic(c: Components, readout: Readout) -> Readout:
@@ -143,7 +146,7 @@ def heights_above_least(c: Components, readout: Readout) -> Array:
 def left_out_roots(
     c: Components, readout: Readout, rows: Array, sent: SentRows | None = None, heights: Array | float = 0.0
 ) -> Array:
-    """Cube roots of the squared distances of sampled rows, each left out of its own component; ascending.
+    """Cube roots of the squared distances of sampled rows, each left out of its own component.
 
     To first order the deviation of a row from its component without it is larger by 1 / (1 - leverage). Of all
     components the nearest counts, by its squared distance and `heights`. Rows have no gaps; `sent` are the same on a
@@ -158,12 +161,26 @@ def left_out_roots(
         P = (rows[mine] - c.mean[k]) @ c.directions[k, :rank].T
         leverage = 1.0 / c.n[k] + (P * P) @ (1.0 / c.scatter[k, :rank])
         d2[mine, k] /= (1.0 - np.minimum(leverage, 0.5)) ** 2
-    return np.sort(np.cbrt((d2 + heights).min(axis=1)))
+    return np.asarray(np.cbrt((d2 + heights).min(axis=1)))
+
+
+def harmonic_mean(first: Array, second: Array) -> Array:
+    """Harmonic mean of two p-values, which cannot hide a small one (Wilson, 2019)."""
+    return np.asarray(2.0 / (1.0 / np.maximum(first, 1e-300) + 1.0 / np.maximum(second, 1e-300)))
+
+
+def share_below(values: Array, sample: Array) -> Array:
+    """Share of a law below each value, that of the ascending sample; in proportion below its first few."""
+    first = min(TAIL_ROWS, len(sample) // 2) - 1
+    shares = (np.arange(len(sample)) + 0.5) / len(sample)
+    return np.interp(values, np.append(0.0, sample[first:]), np.append(0.0, shares[first:]))
 
 
 def tail_of_sample(values: Array, sample: Array) -> Array:
     """Share of a law above each value: that of the ascending sample, and beyond it a Gaussian tail fitted there."""
     m = len(sample)
+    if m == 0:
+        return np.empty(0)
     # Each sampled row stands in the middle of its share of 1/m.
     above = 1.0 - (np.arange(m) + 0.5) / m
     out = np.interp(values, sample, above)
@@ -185,6 +202,7 @@ class Look:
     roots: Array  # of the sampled rows, left out; empty where too few are kept
     device: str | None = None  # of torch's, on which many rows are scored
     even_roots: Array = field(default_factory=lambda: np.empty(0))  # the same of `isotropic`, with its heights
+    joined: Array = field(default_factory=lambda: np.empty(0))  # harmonic means of the p-values of both
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -306,11 +324,12 @@ class Look:
         """How usual each row is: the tail of the cube root of its squared distance, beside those of sampled rows.
 
         Between the sampled rows, each left out, their own law speaks; beyond the last of them the Gaussian tail of cube
-        roots goes on (Wilson and Hilferty, 1931). Rows without gaps have two p-values, whose harmonic mean is told:
-        that of the distance to the nearest component, in units of the noise of each column, which sees what is too much
-        in a quiet column; and that of the density with the mean noise in all columns, which sees what is too much in
-        all of them together. Digits 5 to 9 of MNIST learned and 0 to 4 strange, training rows: ROC-AUC 0.751 by the
-        first, 0.872 by the second, 0.835 by both; even digits learned and odd ones strange: 0.712, 0.737 and 0.738.
+        roots goes on (Wilson and Hilferty, 1931). Rows without gaps have two p-values, and the rank of their harmonic
+        mean among those of the sampled rows is told: that of the distance to the nearest component, in units of the
+        noise of each column, which sees what is too much in a quiet column; and that of the density with the mean noise
+        in all columns, which sees what is too much in all of them together. Digits 5 to 9 of MNIST learned and 0 to 4
+        strange, training rows: ROC-AUC 0.751 by the first, 0.872 by the second, 0.835 by both; even digits learned and
+        odd ones strange: 0.712, 0.737 and 0.738.
         """
         _, distance = self.log_joint(X)
         D = X.shape[1]
@@ -325,7 +344,7 @@ class Look:
             whole = observed == D
             if len(self.even_roots) and whole.any():
                 even = tail_of_sample(self._even_root(X[whole]), self.even_roots)
-                out[whole] = 2.0 / (1.0 / np.maximum(out[whole], 1e-300) + 1.0 / np.maximum(even, 1e-300))
+                out[whole] = share_below(harmonic_mean(out[whole], even), self.joined)
         elif rows < 2.0 or variance <= 0.0:
             out = chdtrc(np.maximum(observed, 1), d2)
         else:
