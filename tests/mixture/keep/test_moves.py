@@ -16,13 +16,14 @@ D = 2
 def case(R, Z):
     """A search on rows without a background, and the fit of responsibilities R."""
     world = world_of_rows(Z, np.ones(len(Z)), 1.0)
-    problem = problem_of(Z, np.ones(len(Z)), world, np.full(D, 1e-3), settings_for(D), 3)
+    n_columns = Z.shape[1]
+    problem = problem_of(Z, np.ones(len(Z)), world, np.full(n_columns, 1e-3), settings_for(n_columns), 3)
     problem = problem._replace(rows=problem.rows._replace(background=np.full(len(Z), -np.inf)))
     return problem, fit_of(problem, np.ascontiguousarray(R))
 
 
 def fit_of(problem, R):
-    shape, moments, out = shape_of(D), em.moments_of(problem.rows, R), np.empty(len(R))
+    shape, moments, out = shape_of(problem.rows.Z.shape[1]), em.moments_of(problem.rows, R), np.empty(len(R))
     em.leave_one_out(problem.rows, R, moments, em.gaussians_of(moments, shape), shape, out, 0)
     return Fit(R, moments, shape, out, float(out.sum()), 0.0)
 
@@ -121,3 +122,22 @@ def test_pairs_are_merged_together():
 def test_the_prior_of_the_evidence_counts_for_two_rows_at_most():
     assert moves.evidence_shape(shape_of(D, tau=30.0)).tau == moves.MAX_TAU
     assert moves.evidence_shape(shape_of(D, tau=0.5)).tau == 0.5
+
+
+def test_a_split_far_from_hope_is_left_after_its_first_steps(monkeypatch):
+    """One Gaussian of many columns; two far groups in as many columns are divided as ever."""
+    steps, evidence_after_em = [], moves.kernels.evidence_after_em
+
+    def counted(*arguments):
+        steps.append(arguments[4])
+        return evidence_after_em(*arguments)
+
+    monkeypatch.setattr(moves.kernels, "evidence_after_em", counted)
+    Z = np.random.default_rng(0).normal(size=(600, 20))
+    assert finish(moves.propose_split(*case(np.ones((600, 1)), Z), 0)) is None
+    assert set(steps) == {moves.STEPS}
+    Z[300:] += 4.0
+    split = finish(moves.propose_split(*case(np.ones((600, 1)), Z), 0))
+    assert moves.LAST_STEPS in steps
+    assert split.gain > 0.0
+    assert np.abs(split.share[:300].mean() - split.share[300:].mean()) > 0.99

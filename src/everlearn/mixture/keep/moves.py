@@ -23,6 +23,10 @@ SHARE = 0.02
 MIN_ROWS, MIN_HALF = 6.0, 1.5
 # Steps of local EM: for every start, for the best of them, for the winner.
 STEPS, BEST, MORE_STEPS, LAST_STEPS = 2, 3, 6, 10
+# Where the best start has lost so many nats after its first steps, and more than the price of a component, no more
+# steps follow: of 2,173 proposals on twelve sets of benchmarks/mixture_quality.py, 330 were hopeful at last, and none
+# of these had lost more than 44.
+HOPELESS = 100.0
 # Local EM stops below this gain in nats.
 TOLERANCE = 0.02
 # Weight of the prior shape in the evidence, at most: more would forbid components thinner than the others.
@@ -70,6 +74,8 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
         tried.append((evidence(R, STEPS), -len(tried), R))
         yield
     # Few steps for all starts, more for the best ones: most of the work goes where the winner is.
+    if max((value for value, _, _ in tried), default=-math.inf) - before < -max(HOPELESS, problem.price):
+        return None
     best = (-math.inf, 0, one)
     for _, order, R in sorted(tried, key=lambda one: one[:2], reverse=True)[:BEST]:
         best = max(best, (evidence(R, MORE_STEPS), order, R), key=lambda one: one[:2])
@@ -103,11 +109,13 @@ def _starts(some: Rows, whole: Moments, shape: Shape, problem: Problem) -> Itera
     P = E @ vectors / np.sqrt(np.maximum(values, 1e-12))
     # Along the longest axis, and along the axis with two humps: least kurtosis.
     yield P[:, -1] > 0.0
-    humped = int(np.argmin(r @ P**4))
+    # Squares of squares: a power of four takes NumPy ten times as long.
+    squares = P * P
+    humped = int(np.argmin(r @ (squares * squares)))
     if humped != D - 1:
         yield P[:, humped] > 0.0
     # The farthest row and what is near it; two rows at random; tails against the core.
-    d2 = (P * P).sum(axis=1)
+    d2 = squares.sum(axis=1)
     far = int(np.argmax(d2 * (r > 0.5)))
     yield ((P - P[far]) ** 2).sum(axis=1) < d2
     a, b = problem.rng.choice(len(Z), 2, replace=False, p=r / r.sum())
@@ -115,7 +123,8 @@ def _starts(some: Rows, whole: Moments, shape: Shape, problem: Problem) -> Itera
     yield d2 > 1.6 * D
     if D > 1:
         # The column with two humps, and the one with the longest tails.
-        kurtosis = r @ E**4
+        squares = E * E
+        kurtosis = r @ (squares * squares)
         yield E[:, int(np.argmin(kurtosis))] > 0.0
         yield np.abs(E[:, int(np.argmax(kurtosis))]) > 1.0
     yield from _ties(Z, problem.tied)
