@@ -16,7 +16,7 @@ from everlearn.linalg.backend_torch import TorchDevice
 from everlearn.low_rank.kernels import ahead, batched
 from everlearn.low_rank.kernels.ahead import Lists, Plan, Spectrum, Window
 from everlearn.low_rank.kernels.batched import Sketches
-from everlearn.low_rank.state import Components, Frame, Info, Model, Readout, Rule, readout_of
+from everlearn.low_rank.state import Components, Frame, Info, Model, Readout, Rule
 from everlearn.typing import Array
 
 # Walks over a window in which not every fold is right; then it ends with the first that was not.
@@ -37,9 +37,8 @@ class Taken(NamedTuple):
 class Resident:
     """The components of a model, on a device; their numbers, and all else, stay in the model's arrays."""
 
-    def __init__(self, device: TorchDevice, model: Model, rule: Rule, frame: Frame) -> None:
+    def __init__(self, device: TorchDevice, model: Model, rule: Rule, frame: Frame, readout: Readout) -> None:
         self.device, self.torch, self.model, self.rule = device, device.torch, model, rule
-        readout = readout_of(model.components, rule.prior_noise)
         self.now = _sent(device, model.components, readout)
         self.log_det = readout.log_det
         self.centre, self.inverse = device.tensor(frame.centre), device.tensor(frame.inverse)

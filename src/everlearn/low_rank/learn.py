@@ -217,7 +217,8 @@ def _learn_on_device(
         assert state.model is not None
         assert state.frame is not None
         if resident is None:
-            resident = Resident(device, state.model, rule, state.frame)
+            resident = Resident(device, state.model, rule, state.frame, _readout(state, progress))
+            progress.readout = None  # which learning on the device outdates
         end = min(len(X), at + resident.length)
         rows = resident.internal(sent.part(at, end), FARTHEST)
         taken, strange = resident.learn(rows, weights[at:end], Info(info.log_density[at:end], info.z[at:end]))
@@ -225,12 +226,11 @@ def _learn_on_device(
         at += taken
         if 0 < len(state.model.room.weights) == state.model.room.size[0]:
             resident.release()
-            resident = progress.readout = None
+            resident = None
             state, _, _ = _settle(state, settings, progress)
         checkpoint()
     if resident is not None:
         resident.release()
-    progress.readout = None
     assert state.model is not None
     if settings.reservoir:
         kernels.sample_rows(
