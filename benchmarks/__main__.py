@@ -69,7 +69,7 @@ BENCHMARKS = {
     "river_learners": Benchmark("river_learners.py", ("river", *MIXTURE), needs="river"),
     "scale": Benchmark("scale.py", ("distributed", *MIXTURE), needs="dask"),
     "scale_cores": Benchmark("scale_cores.py", ("figmn", *SHARED), one_thread=False),
-    "scale_cost": Benchmark("scale_cost.py", ("figmn", *SHARED)),
+    "scale_cost": Benchmark("scale_cost.py", ("figmn", *SHARED), ("--plot", "docs/_static/cost.svg")),
     "service": Benchmark("service.py", ("service", "streams", *MIXTURE)),
     "startup": Benchmark("startup.py", ("cli", "persistence", "figmn", "ppca", "variational", "anomaly", *MIXTURE)),
     "undo": Benchmark("undo.py", ("figmn", "ppca", "variational", *MIXTURE)),

@@ -18,6 +18,8 @@ from everlearn.figmn import learn as learning
 from everlearn.figmn.state import Settings, from_components, with_arrays
 
 ROUNDS = 5
+CASES = ((4, 3, 20_000), (34, 75, 2000), (4, 1, 20_000), (34, 1, 5000))  # columns, components, rows
+GAPS = ((8, 6, 8000), (34, 6, 2000))
 
 
 class PlainMixture:
@@ -93,9 +95,9 @@ def river(X):
     return best(call, len(X))
 
 
-def compare():
+def compare(cases):
     lines = ["| | kernel, µs a row | plain NumPy | river EmpiricalPrecision |", "|---|---|---|---|"]
-    for D, K, n in ((4, 3, 20_000), (34, 75, 2000), (4, 1, 20_000), (34, 1, 5000)):
+    for D, K, n in cases:
         state, X, settings = problem(D, K, n)
         ours = kernel(state, X, settings)
         slow = plain(state, X[: max(n // 20, 100)])
@@ -104,10 +106,10 @@ def compare():
     return lines
 
 
-def missing_values():
+def missing_values(cases):
     """What SIMD lanes are for: rows with missing values beside complete ones."""
     lines = ["| missing | complete, µs a row | 5 % of the values | 30 % |", "|---|---|---|---|"]
-    for D, K, n in ((8, 6, 8000), (34, 6, 2000)):
+    for D, K, n in cases:
         state, X, settings = problem(D, K, n)
         rng, times = np.random.default_rng(1), []
         for share in (0.0, 0.05, 0.3):
@@ -138,8 +140,9 @@ def single_rows():
 
 def main():
     options = parser(__doc__).parse_args()
+    end = 1 if options.quick else None
     with threadpool_limits(1):
-        table = "\n".join([*compare(), "", *missing_values(), "", *single_rows()])
+        table = "\n".join([*compare(CASES[:end]), "", *missing_values(GAPS[:end]), "", *single_rows()])
     write_page("mixture_sequential", f"# The sequential mixture\n\n{table}", quick=options.quick)
 
 

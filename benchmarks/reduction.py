@@ -1,6 +1,6 @@
 """Mixture reduction beside plain NumPy and beside the best of all partitions; densities beside scikit-learn's.
 
-OPENBLAS_NUM_THREADS=1 python benchmarks/reduction.py
+OPENBLAS_NUM_THREADS=1 python benchmarks/reduction.py [--quick]
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 from _page import parser, write_page
@@ -18,10 +17,11 @@ from everlearn.gaussian import mixture, reduction
 from everlearn.gaussian.gaussian import moment_match
 from everlearn.gaussian.mixture import Mixture
 
-OUTPUT = Path(__file__).parent / "results" / "reduction.md"
 REDUCTIONS = [(200, 2, 20), (200, 10, 100), (200, 10, 20), (200, 34, 100), (500, 10, 100)]
 QUALITIES = [(20, 2, 5), (40, 5, 8), (200, 10, 20)]
+OPTIMA = [(5, 2, 2), (6, 2, 3), (6, 5, 2)]
 DENSITIES = [(3, 4, 1000), (75, 34, 1000), (10, 256, 1000)]
+Sizes = list[tuple[int, int, int]]
 
 
 def random_mixture(rng: np.random.Generator, K: int, D: int) -> Mixture:
@@ -84,9 +84,9 @@ def table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def reductions(rng: np.random.Generator) -> Iterator[list[str]]:
+def reductions(rng: np.random.Generator, sizes: Sizes) -> Iterator[list[str]]:
     """Seconds of greedy reduction, ours and in plain NumPy, and of the refined one that `everlearn.reduce` makes."""
-    for make, (K, D, m) in itertools.product((random_mixture, learned_mixture), REDUCTIONS):
+    for make, (K, D, m) in itertools.product((random_mixture, learned_mixture), sizes):
         f = make(rng, K, D)
         reduction.reduce(f, K - 1)  # compiled beforehand
         ours = best_of(lambda f=f, m=m: reduction.reduce_greedy(*f, n_components=m))
@@ -97,9 +97,9 @@ def reductions(rng: np.random.Generator) -> Iterator[list[str]]:
         yield [*sizes, f"{ours:.3f}", f"{plain:.3f}", f"{plain / ours:.1f}", f"{whole:.3f}"]
 
 
-def qualities() -> Iterator[list[str]]:
+def qualities(sizes: Sizes) -> Iterator[list[str]]:
     """Greedy and refined reductions of fifty mixtures: what each lost, and how often refinement lost less."""
-    for K, D, m in QUALITIES:
+    for K, D, m in sizes:
         gaps = []
         for seed in range(50):
             f = random_mixture(np.random.default_rng(seed), K, D)
@@ -125,9 +125,9 @@ def best_distance(f: Mixture, m: int) -> float:
     return float(best)
 
 
-def optima() -> Iterator[list[str]]:
+def optima(sizes: Sizes) -> Iterator[list[str]]:
     """How often refinement from the greedy start ends at the optimum, and how far from it on average."""
-    for K, D, m in ((5, 2, 2), (6, 2, 3), (6, 5, 2)):
+    for K, D, m in sizes:
         excess = []
         for seed in range(30):
             f = random_mixture(np.random.default_rng(seed), K, D)
@@ -138,9 +138,9 @@ def optima() -> Iterator[list[str]]:
         yield [f"{K} to {m}", str(D), f"{100 * found:.0f} %", f"{100 * np.mean(excess):.2f} %"]
 
 
-def densities(rng: np.random.Generator) -> Iterator[list[str]]:
+def densities(rng: np.random.Generator, sizes: Sizes) -> Iterator[list[str]]:
     """Microseconds a row."""
-    for K, D, n in DENSITIES:
+    for K, D, n in sizes:
         f, X = random_mixture(rng, K, D), rng.normal(size=(n, D))
         peer = GaussianMixture(K)
         peer.weights_, peer.means_, peer.covariances_ = f
@@ -151,16 +151,19 @@ def densities(rng: np.random.Generator) -> Iterator[list[str]]:
         yield [str(K), str(D), f"{1e6 * ours / n:.2f}", f"{1e6 * theirs / n:.2f}", f"{theirs / ours:.1f}"]
 
 
-def report() -> str:
-    """All tables."""
-    rng = np.random.default_rng(0)
-    speed = table(["mixture", "components", "D", "greedy, s", "NumPy, s", "ratio", "refined, s"], reductions(rng))
+def report(quick: bool) -> str:
+    """All tables; those of a quick run have a line each."""
+    rng, end = np.random.default_rng(0), 1 if quick else None
+    speed = table(
+        ["mixture", "components", "D", "greedy, s", "NumPy, s", "ratio", "refined, s"],
+        reductions(rng, REDUCTIONS[:end]),
+    )
     quality = table(
         ["components", "D", "ISE, greedy", "ISE, refined", "better / worse", "d, greedy", "d, refined", "d rose"],
-        qualities(),
+        qualities(QUALITIES[:end]),
     )
-    optimum = table(["components", "D", "at the optimum", "mean excess of d"], optima())
-    density = table(["components", "D", "ours, us a row", "scikit-learn", "ratio"], densities(rng))
+    optimum = table(["components", "D", "at the optimum", "mean excess of d"], optima(OPTIMA[:end]))
+    density = table(["components", "D", "ours, us a row", "scikit-learn", "ratio"], densities(rng, DENSITIES[:end]))
     return f"""# Mixture reduction
 
 Seconds of one core.
@@ -196,4 +199,4 @@ Log-density of rows under a full mixture, beside scikit-learn's `score_samples`.
 
 if __name__ == "__main__":
     options = parser(__doc__).parse_args()
-    write_page("reduction", report(), quick=options.quick)
+    write_page("reduction", report(options.quick), quick=options.quick)

@@ -21,7 +21,7 @@ from mixture import FAR, Ours, Problem
 
 TURNS = 3
 LARGE = [(784, 50, 4096), (784, 50, 2048), (784, 10, 1024), (784, 1, 4096), (3072, 1, 1024), (256, 50, 2048)]
-MODELS, BATCH = 200, 100
+MODELS, BATCH, WIDTHS = 200, 100, (4, 16)
 
 
 class Products:
@@ -71,9 +71,9 @@ def same_bits(works):
     return all(np.array_equal(a, b) for a, b in zip(*(state[:5] for state in states), strict=True))
 
 
-def large():
+def large(sizes):
     lines = ["| | one, µs a row | two, µs a row | times | answers |", "|---|---|---|---|---|"]
-    for D, K, n in LARGE:
+    for D, K, n in sizes:
         problem = Problem(D, K, n, FAR)
         best, works = one_and_two(lambda problem=problem, n=n: Ours(problem, n))
         answers = "the same bits" if same_bits(works) else "the same to rounding"
@@ -108,9 +108,9 @@ class Fleet:
                 pass
 
 
-def fleets():
+def fleets(widths):
     lines = ["| | one thread, rows a second | two | times |", "|---|---|---|---|"]
-    for D in (4, 16):
+    for D in widths:
         fleet = {n: Fleet(D, n) for n in (1, 2)}
         taken = dict.fromkeys(fleet, 0.0)
         for _ in range(TURNS):
@@ -124,7 +124,19 @@ def fleets():
 
 def main():
     options = parser(__doc__).parse_args()
-    parts = ["# Cores", "", "## One large mixture", "", *large(), "", "## Many small ones", "", *fleets(), ""]
+    sizes, widths = (LARGE[-1:], WIDTHS[:1]) if options.quick else (LARGE, WIDTHS)
+    parts = [
+        "# Cores",
+        "",
+        "## One large mixture",
+        "",
+        *large(sizes),
+        "",
+        "## Many small ones",
+        "",
+        *fleets(widths),
+        "",
+    ]
     write_page("scale_cores", "\n".join(parts), quick=options.quick)
 
 
