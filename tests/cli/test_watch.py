@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from brokers_for_tests import MockKafka, mosquitto, redis_server
 from everlearn import cli
 from everlearn.cli.learn_run import mqtt_session
+from everlearn.cli.watch_run import _told
 from everlearn.streams.sources.opening import open_source
 from everlearn.streams.store.store import Store
 from everlearn.streams.writers import open_writer
@@ -78,7 +79,7 @@ def test_what_happened_is_on_the_screen(hot):
     assert "00:15" in line
     assert "heat [°C]" in line
     assert "expected" in line
-    assert "1,200 rows: 1 episodes" in output
+    assert "1,200 rows: 1 episode, " in output
 
 
 def test_suggestions_can_be_pasted(hot):
@@ -110,6 +111,13 @@ def test_suggestions_of_a_watcher_with_a_name_of_its_own(run, tmp_path):
     output = run(*shlex.split(state)[1:])
     again = [line.strip() for line in output.splitlines() if line.strip().startswith("everlearn mark")]
     assert "Episode 1 is marked as normal" in run(*shlex.split(again[0])[1:])
+
+
+def test_episodes_are_counted_in_words():
+    assert _told(0, 0) == "0 episodes, 0 of them alarms"
+    assert _told(1, 0) == "1 episode, no alarm"
+    assert _told(1, 1) == "1 episode, an alarm"
+    assert _told(1200, 1) == "1,200 episodes, 1 of them an alarm"
 
 
 def test_marks(hot):
@@ -197,7 +205,7 @@ def test_rows_are_those_of_the_stream_and_not_of_the_healthy_file(run, tmp_path)
     X[1500:1560, 1] += 12.0
     write(tmp_path / "day.csv", X[700:], first=700)
     output = run("watch", "day.csv", "--healthy", "good.csv", "--state", "run.db")
-    assert "1,100 rows: 1 episodes" in output
+    assert "1,100 rows: 1 episode, " in output
     with Store("run.db") as store:
         (episode,) = stored_episodes(store, "model")
         points = stored_traces(store, "model")
@@ -235,7 +243,7 @@ def test_one_watcher_a_device(run, tmp_path):
     (tmp_path / "fleet.csv").write_text("time,device,load,heat\n" + "\n".join(lines) + "\n")
     fleet = ["watch", "fleet.csv", "--by", "device", "--state", "fleet.db"]
     output = run(*fleet, "--episodes", "e.csv")
-    assert "1,400 rows of 2 devices: 1 episodes" in output
+    assert "1,400 rows of 2 devices: 1 episode, " in output
     assert "everlearn mark 1 --normal --state fleet.db --name 'pump 2'\n" in output
     with open("e.csv", encoding="utf-8") as file:
         assert {(row["device"], row["kind"]) for row in csv.DictReader(file)} == {("pump 2", "unusual")}

@@ -19,6 +19,7 @@ from everlearn.cli.common import check_output, check_place, errors_explained, na
 from everlearn.cli.learn_run import mqtt_session, stop_on_signals
 from everlearn.cli.watch_options import WatchOptions
 from everlearn.errors import InputError
+from everlearn.reporting.tables import count
 from everlearn.streams.backoff import retry
 from everlearn.streams.runner import Runner
 from everlearn.streams.sources.opening import open_source
@@ -206,7 +207,7 @@ def _finish(asked: WatchOptions, session: WatchSession, source: Source, console:
     episodes = stored_episodes(session.store, session.name)
     alarms = sum(episode.severity == ALARM for episode in episodes)
     lasting = sum(episode.is_open for episode in episodes)
-    console.print(f"\n{n:,} rows: {len(episodes)} episodes, {alarms} of them alarms; {lasting} last.")
+    console.print(f"\n{count(n, 'row')}: {_told(len(episodes), alarms)}; {lasting or 'none'} still open.")
     if asked.report is not None:
         from everlearn.reporting.watch_report import write_watch_report
 
@@ -214,6 +215,13 @@ def _finish(asked: WatchOptions, session: WatchSession, source: Source, console:
                            time_format=watcher.time_format)  # fmt: skip
         console.print(f"The report is in [bold]{escape(asked.report)}[/].")
     _suggest(asked, episodes, console)
+
+
+def _told(n_episodes: int, n_alarms: int) -> str:
+    """Episodes, and how many of them were alarms."""
+    if n_episodes == 1:
+        return f"1 episode, {'an alarm' if n_alarms else 'no alarm'}"
+    return f"{n_episodes:,} episodes, {n_alarms:,} of them {'an alarm' if n_alarms == 1 else 'alarms'}"
 
 
 def _finish_groups(
@@ -226,8 +234,8 @@ def _finish_groups(
         raise click.ClickException(f"{source.place} has no row with a value of {asked.by!r} that can be watched.")
     if groups.n_bad:
         console.print(f"[yellow]Rows left out: {groups.n_bad:,}.[/]")
-    told = f"{groups.n_episodes} episodes, {groups.n_alarms} of them alarms"
-    console.print(f"\n{groups.n_rows:,} rows of {n:,} devices: {told}.")
+    rows = f"{count(groups.n_rows, 'row')} of {count(n, 'device')}"
+    console.print(f"\n{rows}: {_told(groups.n_episodes, groups.n_alarms)}.")
     if asked.state is not None and groups.latest is not None:
         device, number = groups.latest
         suggest_next([(f"if episode {number} of {device} was no fault", _mark(asked.state, number, device))], console)
