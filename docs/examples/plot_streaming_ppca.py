@@ -87,7 +87,7 @@ figure.update_layout(xaxis_title="row", yaxis_title="degrees", title="Largest an
 figure
 
 # %%
-# Three numbers a row are enough to go on with. `transform` takes rows with gaps too.
+# Three numbers per row are enough to go on with. `transform` takes rows with gaps too.
 
 print(model.transform(stream[-3:]).round(1))
 print(f"noise of a sensor: {np.sqrt(model.noise_variance_):.2f} (0.30 in truth)")
