@@ -92,7 +92,7 @@ def with_500_rows(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("seconds", [0.002, 0.02, pytest.param(0.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.002, 0.02, 0.1])
 def test_interrupted_learning_is_undone(kind, seconds):
     """Ctrl-C at any moment of a long batch: the model answers, and goes on, as before the call."""
     before = with_500_rows(kind)
