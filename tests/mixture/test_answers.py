@@ -9,6 +9,7 @@ from everlearn.mixture import ask, learn
 from everlearn.mixture.answers import FullAnswers
 from everlearn.mixture.ask import Asked
 from everlearn.mixture.learn import Progress
+from everlearn.mixture.shrinkage import conditional_mixture
 from mixture_toys import groups, settings_for
 
 D = 4
@@ -27,6 +28,20 @@ def whole(answers):
     """The mixture with the broad Gaussian behind it, covariances as matrices."""
     weights, means, covariances = ask.whole_mixture(answers.look)
     return weights, means, np.array([np.diag(C) if C.ndim == 1 else C for C in covariances])
+
+
+def of_conditionals(answers):
+    """The mixture that conditional answers come from, in the units of the data: correlations that are chance shrunk."""
+    (weights, means, covariances), scale = conditional_mixture(answers.look)
+    own = np.array([np.diag(C) if C.ndim == 1 else C for C in covariances])
+    return weights, means * scale, own * scale * scale[:, None]
+
+
+def test_conditionals_come_from_the_means_and_variances_of_the_density(answers):
+    for found, wanted in zip(of_conditionals(answers)[:2], whole(answers)[:2], strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    diagonals = (np.diagonal(mixture[2], axis1=1, axis2=2) for mixture in (of_conditionals(answers), whole(answers)))
+    np.testing.assert_allclose(*diagonals, rtol=1e-9)
 
 
 def test_precisions_are_inverses(answers):
@@ -53,7 +68,7 @@ def test_gaps_are_filled_as_by_the_dense_mixture(answers):
     filled, std = answers.impute(rows)
     for x, found, spread in zip(rows, filled, std, strict=True):
         gaps = np.isnan(x)
-        mean, wanted = naive.impute(x, *whole(answers)) if not gaps.all() else _of_all(answers)
+        mean, wanted = naive.impute(x, *of_conditionals(answers)) if not gaps.all() else _of_all(answers)
         np.testing.assert_allclose(found[gaps] / UNITS[gaps], mean / UNITS[gaps], rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(spread[gaps], wanted, rtol=1e-6)
         np.testing.assert_array_equal(found[~gaps], x[~gaps])
@@ -70,7 +85,7 @@ def test_columns_given_the_others(answers, columns):
     columns, rows = np.array(columns), X[200:205]
     others = np.setdiff1d(np.arange(D), columns)
     found, scale = answers.condition(rows, columns)
-    weights, means, covariances = whole(answers)
+    weights, means, covariances = of_conditionals(answers)
     for k, (m, C) in enumerate(zip(means, covariances, strict=True)):
         mean, covariance = naive.condition(m, C, others, rows[:, others], columns)
         np.testing.assert_allclose(found.means[:, k] * scale, mean, rtol=1e-6)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from everlearn.gaussian import mixture as mixtures
-from everlearn.gaussian.gaussian import LOG_2PI
+from everlearn.gaussian.gaussian import LOG_2PI, inverse
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.ask import Look, scaled_mixture
 from everlearn.mixture.keep.forgetting import sample_weights
@@ -78,7 +78,7 @@ def _factors(covariances: Array, noise: float) -> Array:
     """Factors T of the columns, (K, D), that give noisy columns their variances back."""
     scale = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
     # Of correlations, whose inverses do not depend on the units of the columns: the diagonal is var / var given others.
-    precisions = np.linalg.inv(covariances / (scale[:, :, None] * scale[:, None, :]))
+    precisions = inverse(covariances / (scale[:, :, None] * scale[:, None, :]))
     return np.asarray(1.0 / np.sqrt(1.0 + noise / np.diagonal(precisions, axis1=1, axis2=2)))
 
 
@@ -139,7 +139,7 @@ def leave_one_out(X: Array, mixture: Mixture, learned: Learned, noise: float) ->
     joint = mixtures.log_joint(X, mixture)
     R = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, None])
     T = _factors(mixture.covariances, noise)
-    precisions = np.linalg.inv(_with_variances(mixture.covariances, T))
+    precisions = inverse(_with_variances(mixture.covariances, T))
     (n, D), C = X.shape, len(mixture.weights)
     weights, densities, below = (np.empty((n, C, D)) for _ in range(3))
     for k in range(C):
