@@ -25,8 +25,8 @@ def with_diagonal_errors(state: State) -> State:
     D = len(past.mean)
     if D <= WIDE or np.shape(past.covariance) != (D, D) or np.shape(past.precision) != (D, D):
         return state
-    diagonal = {name: np.diagonal(getattr(past, name)).reshape(D, 1).copy() for name in ("covariance", "precision")}
-    return state._replace(past=past._replace(**diagonal))
+    covariance, precision = (np.diagonal(matrix).reshape(D, 1).copy() for matrix in (past.covariance, past.precision))
+    return state._replace(past=past._replace(covariance=covariance, precision=precision))
 
 
 def check_events(log: Any, fresh: Any) -> None:
