@@ -75,7 +75,8 @@ class Commands(click.Group):
 def _collect_less_often() -> None:
     """Let the garbage collector look for cycles after 10,000 new objects, not 700.
 
-    Imports make 300,000 objects that stay: to look through them again and again is a tenth of their CPU time.
+    Imports make 100,000 objects that stay. Those of `learn` take 1.4 s of CPU: of it, 259 collections take 0.18 s, and
+    18 of them 0.12 s.
     """
     gc.set_threshold(10_000, *gc.get_threshold()[1:])
 
