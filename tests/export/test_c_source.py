@@ -16,7 +16,7 @@ from everlearn.export import to_c
 from everlearn.mixture.ask import log_density
 from everlearn.mixture.keep.carry import with_room
 from everlearn.mixture.kernels.rows import learn_rows
-from everlearn.mixture.learn import task_of
+from everlearn.mixture.learn import work_of
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -92,7 +92,7 @@ def learned_before(model, X, weight=1.0):
     """Log-densities of rows before each is learned, by our own update, and what answers after it."""
     own, frame, settings = fixed_structure(model)
     told = np.empty((2, len(X)))
-    learn_rows(X, np.full(len(X), weight), task_of(own, frame, settings), told)
+    learn_rows(X, np.full(len(X), weight), work_of(own, frame, settings).handle, told)
     after = replace(model._look(), model=own, cache={}, scorer=None)
     return told[0], after
 
