@@ -10,6 +10,7 @@ fit of scikit-learn with the true number of components; an iteration is its own 
 import time
 import warnings
 
+import numpy as np
 from _page import parser, write_page
 from mixture_sets import gaussians
 from sklearn.exceptions import ConvergenceWarning
@@ -17,7 +18,10 @@ from sklearn.mixture import GaussianMixture
 
 from everlearn import IncrementalGaussianMixture
 from everlearn.experiments.peers.data import groups
+from everlearn.mixture import blocks, learn
 
+# Columns of the streams whose rows are learned one by one and in blocks.
+WIDE = (64, 128, 256, 512, 784)
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 HEADER = ["| stream | rows | seconds | rows a second | components |", "|---|---|---|---|---|"]
 
@@ -89,6 +93,29 @@ def one_pass(D, n):
     )
 
 
+def wide_rows(sizes):
+    """Rows of many columns between searches, one by one and in blocks: `mixture.blocks.COLUMNS` comes from here."""
+    yield "| columns | us a row, one by one | in blocks | times |"
+    yield "|---|---|---|---|"
+    for D in sizes:
+        X = gaussians(2, D, 10 * D, 6.0, 0, 0.4)[0]
+        model = IncrementalGaussianMixture(2, covariance_type="full").partial_fit(X[: 8 * D])
+        single, block = (us_a_row(model, X[8 * D :], columns) for columns in (D + 1, 1))
+        yield f"| {D} | {single:.1f} | {block:.1f} | {single / block:.1f} |"
+
+
+def us_a_row(model, rows, columns):
+    """Microseconds a row of a copy of a model's components, which learns in blocks from so many columns on."""
+    state, settings, progress = model._state_, model._core_.settings, model._core_.progress
+    own = learn.with_own_components(learn.working_model(state, settings, progress))
+    work, weights, out = learn.work_of(own, state.frame, settings), np.ones(len(rows)), np.empty((2, len(rows)))
+    kept, blocks.COLUMNS = blocks.COLUMNS, columns
+    blocks.learn_rows(rows[:100], weights[:100], work, out)
+    seconds, _ = timed(lambda: blocks.learn_rows(rows, weights, work, out))
+    blocks.COLUMNS = kept
+    return 1e6 * seconds / len(rows)
+
+
 def main():
     arguments = parser(__doc__).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -102,6 +129,7 @@ def main():
         "|---|---|---|---|---|---|---|",
         *(one_pass(D, 100_000 // scale) for D in (8, 34)),
     ]
+    body += ["", "## Wide rows, full covariances, two groups\n", *wide_rows((64,) if arguments.quick else WIDE)]
     write_page("mixture_speed", "\n".join(body), quick=arguments.quick)
 
 
