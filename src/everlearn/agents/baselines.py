@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.agents import rollout
+import everlearn.agents.rollout as rollout
 from everlearn.agents.kernels import networks as network_kernels
 from everlearn.agents.kernels import tiles as kernels
 from everlearn.agents.kernels.tiles import Error, Grids, Trail

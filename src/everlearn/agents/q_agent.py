@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from everlearn.agents import episode as episode_log
-from everlearn.agents import rollout, value_function
+import everlearn.agents.episode as episode_log
+import everlearn.agents.rollout as rollout
+import everlearn.agents.value_function as value_function
 from everlearn.agents.episode import Episode
 from everlearn.agents.rollout import Spaces
 from everlearn.agents.value_function import Settings, State

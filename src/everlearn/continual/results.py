@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.continual import metrics
+import everlearn.continual.metrics as metrics
 from everlearn.errors import InputError, require
 from everlearn.reporting.tables import Table
 from everlearn.typing import Array
