@@ -1,27 +1,39 @@
 """Break promises on purpose, one at a time, and see that the tests notice.
 
-    python tools/mutants.py [--only NAME ...] [--jobs N] [--list]
+    python tools/mutants.py [--only NAME ...] [--resume] [--stale] [--list] [--jobs N]
 
 Each mutant is a small change of the source that breaks one promise, and the few tests that must fail because of it. The
 tests run on a copy of the repository, once unchanged (they must pass) and once changed (at least one must fail). A
 patch that no longer applies is an error, too: its promise would go unguarded. `tests/test_mutants.py` sees in CI that
 every patch applies.
+
+Each verdict goes into `tools/mutants.json` as soon as it is there, with the commit and a digest of what was judged: the
+patch, the folder that it changes, and the tests. `--stale` lists the mutants for which one of them is another now, or
+that were not noticed; `--resume` judges those only.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "tools", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
+RECORD = ROOT / "tools" / "mutants.json"
+NOTICED = "noticed"
+WRITING = threading.Lock()  # several mutants may be judged at the same time
 
 
 class Mutant(NamedTuple):
@@ -325,26 +337,101 @@ def judge(mutant: Mutant) -> str:
         if not passes(folder, mutant.tests):
             return "its tests fail without it"
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
-        return "SURVIVED" if passes(folder, mutant.tests) else "noticed"
+        return "SURVIVED" if passes(folder, mutant.tests) else NOTICED
+
+
+# -- the record -------------------------------------------------------------------------------------
+
+
+def digest(mutant: Mutant) -> str:
+    """A digest of what a verdict is about: the patch, the code of the folder that it changes, and its tests."""
+    code = ROOT / "src" / "everlearn" / Path(mutant.file).parts[0]
+    files = [path for path in sorted(code.rglob("*")) if path.suffix in (".py", ".json")]
+    files += [ROOT / part for part in mutant.tests if part.startswith("tests/")]
+    found = hashlib.sha256(repr(mutant[1:]).encode())
+    for path in files:
+        found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def read_record() -> dict[str, Any]:
+    """The verdicts so far, by the names of mutants."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    return found
+
+
+def write_verdict(name: str, made: dict[str, Any]) -> None:
+    """Put a verdict into the record; those of mutants that are no more go."""
+    with WRITING:
+        verdicts = {**read_record(), name: made}
+        kept = {name: verdicts[name] for name in MUTANTS if name in verdicts}
+        scratch = RECORD.with_suffix(".tmp")
+        scratch.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        scratch.replace(RECORD)
+
+
+def why_stale(name: str, record: dict[str, Any]) -> str:
+    """Why a mutant is to be judged; nothing if it was noticed in the present code."""
+    if name not in record:
+        return "never judged"
+    made = record[name]
+    if made["verdict"] != NOTICED:
+        return str(made["verdict"])
+    return "" if made["digest"] == digest(MUTANTS[name]) else f"changed since {made['commit'][:12]}"
+
+
+def origin() -> dict[str, Any]:
+    """The commit, and the files that are not as they are there."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("diff", "--name-only", "HEAD", "--", "src", "tests", "tools/mutants.py").split()
+    return {"commit": git("rev-parse", "HEAD"), "changed": changed}
+
+
+def judged(name: str) -> str:
+    """Judge a mutant and record the verdict, with where it comes from: asked before the run, for it takes minutes."""
+    made = {**origin(), "digest": digest(MUTANTS[name])}
+    began = time.monotonic()
+    verdict = judge(MUTANTS[name])
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    write_verdict(name, {"verdict": verdict, **made, "date": stamp, "seconds": round(time.monotonic() - began)})
+    return verdict
+
+
+def describe(name: str, record: dict[str, Any]) -> str:
+    """A line of the list: the promise, and what is known of the mutant that breaks it."""
+    made = record.get(name)
+    told = f"{made['verdict']} at {made['commit'][:12]}, {made['date']}" if made else "never judged"
+    return f"{name:30} {told:48} {MUTANTS[name].promise}"
 
 
 def main() -> None:
     """Judge the mutants."""
     parser = argparse.ArgumentParser(description="Break promises on purpose and see that the tests notice.")
     parser.add_argument("--only", nargs="+", choices=list(MUTANTS), default=list(MUTANTS), metavar="NAME")
+    parser.add_argument("--resume", action="store_true", help="judge only those that --stale lists")
+    parser.add_argument("--stale", action="store_true", help="list those that were not noticed in the present code")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that are judged at the same time")
-    parser.add_argument("--list", action="store_true", help="list the promises")
+    parser.add_argument("--list", action="store_true", help="list the promises, and where each was judged last")
     options = parser.parse_args()
+    record = read_record()
     if options.list:
-        print("\n".join(f"{name:30} {mutant.promise}" for name, mutant in MUTANTS.items()))
+        print("\n".join(describe(name, record) for name in options.only))
         return
+    stale = {name: why for name in options.only if (why := why_stale(name, record))}
+    if options.stale:
+        print("\n".join(f"{name}: {why}" for name, why in stale.items()))
+        return
+    names = [name for name in options.only if name in stale or not options.resume]
     with ThreadPoolExecutor(options.jobs) as executor:
-        verdicts = executor.map(lambda name: judge(MUTANTS[name]), options.only)
         survived = []
-        for name, verdict in zip(options.only, verdicts, strict=True):
+        for name, verdict in zip(names, executor.map(judged, names), strict=True):
             print(f"{name:30} {verdict}", flush=True)
-            survived += [name] if verdict != "noticed" else []
-    print(f"{len(options.only) - len(survived)} of {len(options.only)} mutants are noticed")
+            survived += [name] if verdict != NOTICED else []
+    print(f"{len(names) - len(survived)} of {len(names)} mutants are noticed")
     if survived:
         sys.exit(f"not noticed: {', '.join(survived)}")
 
