@@ -16,7 +16,7 @@ help:
 	@echo "make test   run the tests, but for those that take long by nature"
 	@echo "make test-slow  run those: brokers, browsers, clusters, documentation, reproductions, quality over many seeds"
 	@echo "make nightly  the tests of laws with 1,000 random examples each"
-	@echo "make results  run the benchmarks, each writes its page (ARGS=--resume: those that are out of date)"
+	@echo "make results  run the benchmarks and the reproduction, each writes its page (ARGS=--resume: those out of date)"
 	@echo "make mutants  break each promise on purpose and see that the tests notice"
 	@echo "make fuzz SECONDS=600   attack all that reads with hostile inputs"
 	@echo "make soak MINUTES=30    learn and serve under kills, full disks and a lost broker, and count every row"

@@ -1,8 +1,9 @@
-"""Run the benchmarks, each in a process of its own; each writes its page and its JSON.
+"""Run the benchmarks and the reproduction, each in a process of its own; each writes its page and its JSON.
 
     python benchmarks [--only NAME ...] [--resume] [--quick] [--stale] [--list] [--documents]
 
-`--resume` goes on where an earlier run stopped: it runs those whose pages are stale. `--list` shows how long each took
+`--resume` goes on where an earlier run stopped: it runs those whose pages are stale, and of the reproduction the items
+that are. `--list` shows how long each took
 when its page was made. When all are done, the figures of README and docs are written anew; `--documents` does nothing
 else. `--stale` lists the pages that are older than the code they measure: the code of one of the
 page's folders, or its script, is not what it was when the page was made; or there is no JSON that says where it comes
@@ -21,12 +22,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import reproduction
 from _documents import write_documents
-from _page import STAMP, code_digest
+from _page import STAMP
+from _stale import SHARED, why_changed
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-SHARED = ("linalg", "gaussian", "base")  # folders that every model is made of
 MIXTURE = ("mixture", "forgetting", "monitoring", *SHARED)
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -40,6 +42,7 @@ class Benchmark(NamedTuple):
     quick: tuple[str, ...] = ("--quick",)  # arguments of a run that takes seconds; none: it is quick anyhow
     one_thread: bool = True
     needs: str = ""  # what it cannot run without
+    resumes: bool = False  # whether its script goes on where it stopped, with --resume
 
 
 BENCHMARKS = {
@@ -78,6 +81,8 @@ BENCHMARKS = {
     "weka_readings": Benchmark("weka_readings.py", ("figmn", *SHARED)),
     "wide": Benchmark("wide.py", ("low_rank", "ppca", *MIXTURE)),
     "withstand": Benchmark("withstand.py", ("service", "streams", "persistence"), one_thread=True),
+    # The last, for it takes hours; its pages are docs/reproduction.md and docs/verdicts.md.
+    "reproduction": Benchmark("reproduction.py", ("experiments/papers",), needs="MNIST and torch", resumes=True),
 }
 
 
@@ -93,37 +98,22 @@ def stale() -> list[str]:
 
 def why_stale(name: str, benchmark: Benchmark) -> str:
     """Why a page is to be made again; nothing if it is not."""
+    if name == "reproduction":
+        return reproduction.why_stale()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "no JSON says where it comes from" if path.with_suffix(".md").exists() else "it was never made"
     record = json.loads(path.read_text(encoding="utf-8"))
     places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
     # The parts of a page may have been made at other times.
-    reasons = (_why_stale(made, places) for made in record.get("parts", {"": record["origin"]}).values())
+    reasons = (why_changed(made, places) for made in record.get("parts", {"": record["origin"]}).values())
     return next(filter(None, reasons), "")
-
-
-def _why_stale(made: dict[str, Any], places: list[str]) -> str:
-    if not made["commit"]:
-        return "it was made outside of a checkout"
-    if made["changed"]:
-        return f"it was made with changes that were not committed: {', '.join(made['changed'][:3])}"
-    if "code" in made:
-        changed = [place for place in places if made["code"].get(place) != code_digest(ROOT / place)]
-    else:
-        changed = changed_since(made["commit"], places)
-    return "" if not changed else f"changed since {made['commit'][:12]}: {', '.join(changed[:5])}"
-
-
-def changed_since(commit: str, places: list[str]) -> list[str]:
-    """Files of some places that are not what they were at a commit."""
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--", *places]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.split() if done.returncode == 0 else [f"(commit {commit[:12]} is not known here)"]
 
 
 def last_seconds(name: str) -> float | None:
     """Seconds that a page took when it was made, all its parts together; None if nothing says so."""
+    if name == "reproduction":
+        return reproduction.last_seconds()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return None
@@ -147,14 +137,14 @@ def describe(name: str) -> str:
     return f"{name:18} {took:>8}  {', '.join(benchmark.folders)}{needs}"
 
 
-def run_all(names: list[str], *, quick: bool) -> list[str]:
+def run_all(names: list[str], *, quick: bool, resume: bool = False) -> list[str]:
     """Run benchmarks one after the other, say how long each took, also when interrupted; returns those that failed."""
     took: dict[str, float] = {}
     failed = []
     try:
         for name in names:
             began = time.monotonic()
-            if run(name, quick=quick):
+            if run(name, quick=quick, resume=resume):
                 failed.append(name)
             took[name] = time.monotonic() - began
     finally:
@@ -164,10 +154,12 @@ def run_all(names: list[str], *, quick: bool) -> list[str]:
     return failed
 
 
-def run(name: str, *, quick: bool) -> int:
+def run(name: str, *, quick: bool, resume: bool = False) -> int:
     """Run one benchmark; returns its exit status."""
     benchmark = BENCHMARKS[name]
     arguments = benchmark.quick if quick else benchmark.arguments
+    if resume and benchmark.resumes and not quick:
+        arguments = (*arguments, "--resume")
     environment = {**os.environ, **(ONE_THREAD if benchmark.one_thread else {})}
     command = [sys.executable, f"benchmarks/{benchmark.script}", *arguments]
     print(f"== {name}", flush=True)
@@ -194,7 +186,7 @@ def main() -> None:
         write_documents()
         return
     names = [name for name in options.only if not options.resume or why_stale(name, BENCHMARKS[name])]
-    failed = run_all(names, quick=options.quick)
+    failed = run_all(names, quick=options.quick, resume=options.resume)
     if not options.quick:
         write_documents()
     if failed:

@@ -79,7 +79,9 @@ def code_digest(place: Path) -> str:
 @functools.cache
 def origin() -> dict[str, Any]:
     """Command, commit, machine, versions and time; the first call, at import, is before the run."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks", ":!benchmarks/results")
+    # What the command itself writes is no change of the code: pages, and estimates of how long the reproduction takes.
+    written = (":!benchmarks/results", ":!src/everlearn/experiments/papers/seconds.json")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "src", "benchmarks", *written)
     versions = {package: _version(package) for package in PACKAGES}
     script = Path(sys.argv[0])
     name = str(script.resolve().relative_to(ROOT)) if script.resolve().is_relative_to(ROOT) else script.name

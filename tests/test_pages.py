@@ -100,6 +100,7 @@ def test_every_script_that_writes_a_page_is_run_by_the_command(runner, repositor
         for path in (repository / "benchmarks").glob("[a-z]*.py")
         if re.search("(write|printed)_page", path.read_text())
     }
+    scripts.add("reproduction.py")  # its pages are in docs, and the program writes them
     assert scripts == {benchmark.script for benchmark in runner.BENCHMARKS.values()}
 
 
@@ -133,7 +134,7 @@ def test_seconds_of_a_page_are_those_of_its_parts_and_older_ones_tell_minutes(pa
 def test_resume_runs_the_stale_ones_only_and_all_say_how_long_they_took(runner, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(runner, "why_stale", lambda name, benchmark: "old" if name in ("ppca", "rates") else "")
-    monkeypatch.setattr(runner, "run", lambda name, quick: ran.append(name) or (name == "rates"))
+    monkeypatch.setattr(runner, "run", lambda name, quick, resume: ran.append(name) or (name == "rates"))
     written = []
     monkeypatch.setattr(runner, "write_documents", lambda: written.append(1))
     monkeypatch.setattr("sys.argv", ["benchmarks", "--resume"])
@@ -148,7 +149,7 @@ def test_resume_runs_the_stale_ones_only_and_all_say_how_long_they_took(runner, 
 
 
 def test_an_interrupted_run_says_what_it_has_done(runner, monkeypatch, capsys):
-    def run(name, quick):
+    def run(name, quick, resume):
         if name == "rates":
             raise KeyboardInterrupt
         return 0
@@ -157,3 +158,123 @@ def test_an_interrupted_run_says_what_it_has_done(runner, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         runner.run_all(["ppca", "rates", "scale"], quick=False)
     assert capsys.readouterr().out.splitlines()[-1].endswith("1 of 3 ran")
+
+
+# -- the reproduction ------------------------------------------------------------------------------
+
+ITEMS = {"figmn:table1": "figmn", "online-vb:fig4": "online-vb"}
+
+
+@pytest.fixture
+def reproduction(page, runner, tmp_path, monkeypatch):
+    """The reproduction of two items in a folder of its own; the program is not run, what it is asked for is kept."""
+    module = runner.reproduction
+    monkeypatch.setattr(module, "RECORD", tmp_path / "reproduction.json")
+    monkeypatch.setattr(module, "PARTIAL", tmp_path / "reproduction.partial.json")
+    monkeypatch.setattr(module, "all_items", lambda: list(ITEMS))
+    monkeypatch.setattr(module.subprocess, "run", lambda command, **_: asked.append(["estimates", *command[2:]]))
+    asked = []
+
+    def reproduce(*arguments):
+        asked.append(list(arguments))
+        if "--json" in arguments and not {"--merge", "--render"} & set(arguments):
+            keys = [a for a in arguments if a in ITEMS] or list(ITEMS)
+            write_sections(module.PARTIAL, {key: section(key, "new") for key in keys})
+
+    monkeypatch.setattr(module, "reproduce", reproduce)
+    module.asked = asked
+    return module
+
+
+def section(key, commit, verdict="reproduced"):
+    return {"paper": ITEMS[key], "seconds": 30.0, "verdict": verdict, "made": {"commit": commit}}
+
+
+def write_sections(path, sections):
+    path.write_text(json.dumps({"sections": sections}))
+
+
+def run_reproduction(module, monkeypatch, *arguments):
+    module.asked.clear()
+    monkeypatch.setattr("sys.argv", ["reproduction.py", *arguments])
+    module.main()
+    return module.asked
+
+
+def test_the_reproduction_is_an_entry_with_its_own_time_and_reasons(reproduction, runner, monkeypatch, capsys):
+    assert "2 of 2 items, figmn:table1 the first: it was never run" in "\n".join(runner.stale())
+    assert "unknown" in runner.describe("reproduction")
+    changed = {"old": ["src/everlearn/variational/learn.py"], "new": []}
+    monkeypatch.setattr(
+        "_stale.changed_since",
+        lambda commit, places: [file for file in changed[commit] if file.startswith(tuple(places))],
+    )
+    write_sections(reproduction.RECORD, {key: section(key, "old") for key in ITEMS})
+    assert runner.why_stale("reproduction", None) == (
+        "1 of 2 items, online-vb:fig4 the first: changed since old: src/everlearn/variational/learn.py"
+    )
+    assert runner.describe("reproduction").split()[:3] == ["reproduction", "60", "s"]
+    write_sections(reproduction.RECORD, {key: section(key, "new") for key in ITEMS})
+    assert runner.why_stale("reproduction", None) == ""
+    write_sections(reproduction.RECORD, {key: section(key, "new+") for key in ITEMS})
+    assert "not committed" in runner.why_stale("reproduction", None)
+
+
+def test_a_whole_run_of_the_reproduction_is_the_record_and_a_resumed_one_runs_the_rest(reproduction, monkeypatch):
+    write_sections(reproduction.RECORD, {key: section(key, "old") for key in ITEMS})
+    ran, rendered, estimates = run_reproduction(reproduction, monkeypatch)
+    assert ran[:2] == ["--json", str(reproduction.PARTIAL)]
+    assert "--resume" not in ran
+    assert rendered[0] == "--render"
+    assert estimates == ["estimates", str(reproduction.RECORD)]
+    assert {s["made"]["commit"] for s in reproduction.read(reproduction.RECORD).values()} == {"new"}
+    assert not reproduction.PARTIAL.exists()
+
+    monkeypatch.setattr(reproduction, "stale_items", lambda items: {"online-vb:fig4": "old"})
+    write_sections(reproduction.PARTIAL, {"figmn:table1": section("figmn:table1", "new")})
+    asked = run_reproduction(reproduction, monkeypatch, "--resume")
+    assert [call[0] for call in asked] == ["--merge", "estimates", "online-vb:fig4", "--merge", "estimates"]
+    assert "--resume" in asked[2]
+
+
+def test_items_that_were_skipped_do_not_take_the_place_of_a_record(reproduction, monkeypatch):
+    write_sections(reproduction.RECORD, {key: section(key, "old") for key in ITEMS})
+    sections = {key: section(key, "new", "skipped" if key == "figmn:table1" else "reproduced") for key in ITEMS}
+    write_sections(reproduction.PARTIAL, sections)
+    reproduction.take_partial()
+    assert reproduction.asked[0][:2] == ["--merge", str(reproduction.PARTIAL)]
+
+
+def test_a_quick_reproduction_leaves_the_record_alone(reproduction, tmp_path, monkeypatch):
+    (asked,) = run_reproduction(reproduction, monkeypatch, "--quick")
+    assert asked[0] == "--quick"
+    assert not any(str(part).startswith(str(reproduction.RECORD.parent / "repro")) for part in asked)
+    assert not reproduction.RECORD.exists()
+
+
+def test_only_the_reproduction_is_told_to_resume(runner, monkeypatch):
+    commands = []
+
+    class Done:
+        returncode = 0
+
+    monkeypatch.setattr(runner.subprocess, "run", lambda command, **_: commands.append(command[1:]) or Done)
+    for quick in (False, True):
+        for name in ("rates", "reproduction"):
+            runner.run(name, quick=quick, resume=True)
+    assert commands == [
+        ["benchmarks/rates.py"],
+        ["benchmarks/reproduction.py", "--resume"],
+        ["benchmarks/rates.py", "--quick"],
+        ["benchmarks/reproduction.py", "--quick"],
+    ]
+
+
+def test_every_item_has_an_estimate_and_its_paper_names_folders_that_exist(runner, repository):
+    from everlearn.experiments.papers import choose
+
+    items = choose()
+    assert runner.reproduction.all_items() == [item.key for item in items]
+    for paper in {item.paper for item in items}:
+        for place in runner.reproduction.places(paper):
+            assert (repository / place / "__init__.py").is_file(), place
