@@ -30,7 +30,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("src", "tests", "tools", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "Makefile")
+COPIED = (
+    "src", "tests", "tools", "benchmarks", "docs", "deploy", ".ci", "pyproject.toml", "Makefile", ".gitignore",
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "CITATION.cff",
+)  # fmt: skip
 RECORD = ROOT / "tools" / "mutants.json"
 NOTICED = "noticed"
 WRITING = threading.Lock()  # several mutants may be judged at the same time
@@ -40,10 +43,14 @@ class Mutant(NamedTuple):
     """A change that breaks a promise."""
 
     promise: str
-    file: str  # below src/everlearn
+    file: str  # below src/everlearn; "./" in front of it: of the root of the repository
     old: str
     new: str
-    tests: tuple[str, ...]  # arguments of pytest
+    tests: tuple[str, ...]  # arguments of pytest, or a script of .ci
+
+    def place(self, root: Path) -> Path:
+        """The file in a copy of the repository."""
+        return root / self.file if self.file.startswith("./") else root / "src" / "everlearn" / self.file
 
 
 MUTANTS = {
@@ -59,49 +66,49 @@ MUTANTS = {
         "watch/watcher.py",
         '        self._advance(np.concatenate([np.column_stack([before, drawn]), gathered]), "always")',
         '        self._advance(np.concatenate([_padded(before, len(self.columns)), gathered]), "always")',
-        ("tests/watch/test_watcher.py",),
+        ("tests/watch/test_watcher.py", "-k", "watched_with_the_others"),
     ),
     "infinity": Mutant(
         "infinity is an error that names its row and column",
         "linalg/column_scan.py",
         "        if invalid > 0:",
         "        if invalid > D:",
-        ("tests/base/test_bad_input.py",),
+        ("tests/base/test_bad_input.py", "-k", "tables"),
     ),
     "negative weights": Mutant(
         "negative weights are refused",
         "base/estimator.py",
         "    bad = ~((weights >= 0.0) & (weights <= MOST_WEIGHT))",
         "    bad = ~((weights >= -MOST_WEIGHT) & (weights <= MOST_WEIGHT))",
-        ("tests/base/test_bad_input.py", "tests/base/test_estimator.py"),
+        ("tests/base/test_bad_input.py", "-k", "weights"),
     ),
     "gaps": Mutant(
         "NaN means not observed: a gap is filled by the conditional mean",
         "mixture/kernels/missing.py",
         "def condition(x, mean, covariance, filled, rest):",
         "def condition(x, mean, covariance, filled, rest):\n    covariance = covariance * np.eye(len(mean))",
-        ("tests/mixture/test_estimator.py", "tests/base/test_missing.py"),
+        ("tests/base/test_missing.py", "-k", "as_good_as_batch_em"),
     ),
     "definite": Mutant(
         "covariances stay positive definite",
         "agents/kernels/value_function.py",
         "        C[a, a] += w * settings.floor * settings.variances[a]",
         "        C[a, a] -= w * settings.floor * settings.variances[a]",
-        ("tests/agents/test_value_function.py",),
+        ("tests/agents/test_value_function.py", "-k", "definite"),
     ),
     "eviction": Mutant(
         "memory is bounded: the least recently used region makes room",
         "agents/kernels/value_function.py",
         "            if m.used[i] < m.used[j]:",
         "            if m.used[i] > m.used[j]:",
-        ("tests/agents/test_value_function.py",),
+        ("tests/agents/test_value_function.py", "-k", "makes_room"),
     ),
     "forgetting of values": Mutant(
         "values are forgotten at the rate that `memory` says",
         "agents/kernels/value_function.py",
         "min(m.value_counts[j, action] + p, settings.max_count)",
         "min(m.value_counts[j, action] + p, 2.0 * settings.max_count)",
-        ("tests/agents/test_value_function.py",),
+        ("tests/agents/test_value_function.py", "-k", "values_fade"),
     ),
     "mixture of an agent": Mutant(
         "the mixture of an agent predicts the values that the agent acts by",
@@ -129,7 +136,7 @@ MUTANTS = {
         "persistence/model_file.py",
         '    if content["digest"] != digest(content, arrays):',
         '    if content["digest"] == "":',
-        ("tests/persistence/test_refused_files.py", "tests/persistence/test_hostile_files.py"),
+        ("tests/persistence/test_refused_files.py", "-k", "flipped_bit"),
     ),
     "keeps rows": Mutant(
         "a model that keeps rows says so",
@@ -292,6 +299,42 @@ MUTANTS = {
         "    return records[:, :-1].copy(), labels",
         ("tests/datasets/test_datasets.py", "-k", "cifar10"),
     ),
+    "shards": Mutant(
+        "sixteen shards that keep no row are, merged, what one pass finds",
+        "mixture/merge.py",
+        "    return Stock(mass * s, counts * s, means * ratio + offset, scatter * (s * ratio * ratio[:, None]))",
+        "    return Stock(mass * s, counts * s, means * ratio, scatter * (s * ratio * ratio[:, None]))",
+        ("tests/mixture/test_merge.py", "-k", "sixteen_shards"),
+    ),
+    "time of gaps": Mutant(
+        "rows with gaps take at most five times as long",
+        "mixture/kernels/missing.py",
+        "    log_det = cholesky_of_block(covariance, seen[:g], 0, L)\n    for i in range(g):",
+        "    for _ in range(D * D):\n"
+        "        log_det = cholesky_of_block(covariance, seen[:g], 0, L)\n    for i in range(g):",
+        ("tests/base/test_missing.py", "-k", "five_times"),
+    ),
+    "letters": Mutant(
+        "the table of the letters is that of the paper's rule with the settings of its section 3.2",
+        "experiments/papers/online_vb/figures.py",
+        'return _study(context, "letters", letters(), 0.2, 1e-8, fixed=False)',
+        'return _study(context, "letters", letters(), 0.2, 1e-3, fixed=False)',
+        ("tests/experiments/papers/test_online_vb_figures.py", "-k", "table_of_the_letters"),
+    ),
+    "requirements of the wheel": Mutant(
+        "the wheel brings what it needs: it learns, saves and loads in an empty environment",
+        "./pyproject.toml",
+        '    "safetensors>=0.4.3",\n',
+        "",
+        (".ci/check_wheel.py",),
+    ),
+    "files of the wheel": Mutant(
+        "every file of the package is in the wheel",
+        "./pyproject.toml",
+        'packages = ["src/everlearn"]\n',
+        'packages = ["src/everlearn"]\nexclude = ["*.json"]\n',
+        (".ci/check_wheel.py",),
+    ),
     "layers": Mutant(
         "imports run downwards only, type-checking imports included",
         "gaussian/gaussian.py",
@@ -312,12 +355,17 @@ def copy_of_repository(folder: Path) -> None:
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("*.pyc", "_build"))
         elif source.exists():
             shutil.copy(source, folder / name)
+    # The check of the wheel asks git which files there are.
+    for arguments in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True)
 
 
 def passes(folder: Path, tests: tuple[str, ...]) -> bool:
     """Whether the tests pass on a copy of the repository."""
     environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, *tests]
+    if tests[0].startswith("tests/"):
+        command[1:1] = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     # 0: passed; 1: failed. Anything else (no tests, a usage error) means that nothing was tested.
     if done.returncode not in (0, 1):
@@ -330,7 +378,7 @@ def judge(mutant: Mutant) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_of_repository(folder)
-        path = folder / "src" / "everlearn" / mutant.file
+        path = mutant.place(folder)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if text.count(mutant.old) != 1:
             return f"the patch does not apply: {mutant.file} has the line {text.count(mutant.old)} times"
@@ -345,9 +393,12 @@ def judge(mutant: Mutant) -> str:
 
 def digest(mutant: Mutant) -> str:
     """A digest of what a verdict is about: the patch, the code of the folder that it changes, and its tests."""
-    code = ROOT / "src" / "everlearn" / Path(mutant.file).parts[0]
-    files = [path for path in sorted(code.rglob("*")) if path.suffix in (".py", ".json")]
-    files += [ROOT / part for part in mutant.tests if part.startswith("tests/")]
+    if mutant.file.startswith("./"):
+        files = [mutant.place(ROOT)]
+    else:
+        folder = ROOT / "src" / "everlearn" / Path(mutant.file).parts[0]
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".json")]
+    files += [ROOT / part for part in mutant.tests if part.endswith(".py")]
     found = hashlib.sha256(repr(mutant[1:]).encode())
     for path in files:
         found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
