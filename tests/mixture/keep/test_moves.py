@@ -126,13 +126,13 @@ def test_the_prior_of_the_evidence_counts_for_two_rows_at_most():
 
 def test_a_split_far_from_hope_is_left_after_its_first_steps(monkeypatch):
     """One Gaussian of many columns; two far groups in as many columns are divided as ever."""
-    steps, evidence_after_em = [], moves.kernels.evidence_after_em
+    steps, evidence_of_divisions = [], moves.evidence_of_divisions
 
     def counted(*arguments):
         steps.append(arguments[4])
-        return evidence_after_em(*arguments)
+        evidence_of_divisions(*arguments)
 
-    monkeypatch.setattr(moves.kernels, "evidence_after_em", counted)
+    monkeypatch.setattr(moves, "evidence_of_divisions", counted)
     Z = np.random.default_rng(0).normal(size=(600, 20))
     assert finish(moves.propose_split(*case(np.ones((600, 1)), Z), 0)) is None
     assert set(steps) == {moves.STEPS}

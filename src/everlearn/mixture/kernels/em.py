@@ -229,20 +229,31 @@ def log_marginals(moments, shape, background):
     """
     K, D = moments.means.shape
     out, B, F, e = empty_vector(K), empty_matrix(D, D), empty_matrix(D, D), empty_vector(D)
-    tau = shape.tau
-    v = (1.0 if shape.diagonal else D) + 1.0 + tau
     posterior_scatter(0.0, zero_matrix(D, D), shape, B)
-    prior = 0.5 * v * invert_factor(B, F)
+    prior = invert_factor(B, F)
     for k in range(K):
         N = moments.counts[k]
-        dof = max(N - 1.0, 0.0)
         posterior_scatter(N, moments.scatters[k], shape, B)
-        value = prior - 0.5 * (v + dof) * invert_factor(B, F)
-        value -= 0.5 * D * (dof * math.log(math.pi) + math.log(max(N, 1.0)))
-        for i in range(D):
-            fewer = 0 if shape.diagonal else i
-            value += math.lgamma(0.5 * (v + dof - fewer)) - math.lgamma(0.5 * (v - fewer))
-        d2 = squared_distance(background.factor, background.centre, moments.means[k], e, np.inf)
-        # The mean of a component has the law of the rows themselves for a prior, as far as it has a row.
-        out[k] = value + (background.height - 0.5 * d2) * min(N, 1.0)
+        value = gamma_ratio(N, D, prior, invert_factor(B, F), shape)
+        out[k] = value + mean_density(N, moments.means[k], background, e)
     return out
+
+
+@inlined
+def gamma_ratio(N, D, prior, posterior, shape):
+    """`log_marginals` of one component but for its mean, from the log-determinants of P and of P + S + N ridge."""
+    v = (1.0 if shape.diagonal else D) + 1.0 + shape.tau
+    dof = max(N - 1.0, 0.0)
+    value = 0.5 * v * prior - 0.5 * (v + dof) * posterior
+    value -= 0.5 * D * (dof * math.log(math.pi) + math.log(max(N, 1.0)))
+    for i in range(D):
+        fewer = 0 if shape.diagonal else i
+        value += math.lgamma(0.5 * (v + dof - fewer)) - math.lgamma(0.5 * (v - fewer))
+    return value
+
+
+@inlined
+def mean_density(N, mean, background, e):
+    """Log-density of the mean of a component: its prior is the law of the rows, as far as the component has a row."""
+    d2 = squared_distance(background.factor, background.centre, mean, e, np.inf)
+    return (background.height - 0.5 * d2) * min(N, 1.0)

@@ -47,20 +47,6 @@ def log_marginals(moments, shape, background):
 # Not compiled: as a part of them each step would be compiled once more, for seconds; a call takes microseconds.
 
 
-def em(rows, R, shape, steps, tolerance):
-    """EM steps, changing R in place; returns the moments of the last R."""
-    log_joints, last = np.empty(len(rows.Z)), -np.inf
-    moments = moments_of(rows, R)
-    for _ in range(steps):
-        expect(rows, gaussians_of(moments, shape), R, log_joints, 0, len(rows.Z))
-        moments = moments_of(rows, R)
-        value = float(rows.weights @ log_joints)
-        if value - last < tolerance:
-            break
-        last = value
-    return moments
-
-
 def evidence_of(rows, R, moments, shape, background):
     """Lower bound of the log-evidence for any R: marginal likelihoods, Dirichlet-multinomial and entropy of R."""
     counts = moments.counts
@@ -68,12 +54,6 @@ def evidence_of(rows, R, moments, shape, background):
     labels = gammaln(ALPHA + counts).sum() - K * math.lgamma(ALPHA) + math.lgamma(K * ALPHA)
     labels -= math.lgamma(K * ALPHA + n)
     return float(log_marginals(moments, shape, background).sum() + labels + entropies(rows, R).sum())
-
-
-def evidence_after_em(rows, R, shape, background, steps, tolerance, least):
-    """Evidence after EM steps, which change R in place; -inf if a component keeps fewer rows than `least`."""
-    moments = em(rows, R, shape, steps, tolerance)
-    return -math.inf if moments.counts.min() < least else evidence_of(rows, R, moments, shape, background)
 
 
 def change_left_out(rows, old, new, left_out, shape):
