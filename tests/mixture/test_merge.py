@@ -66,6 +66,22 @@ def test_shards_merge_to_what_one_pass_finds(shards, rows):
     assert merged.effective_samples_ == pytest.approx(len(X))
 
 
+@pytest.mark.parametrize("grouped", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_sixteen_shards_that_keep_no_row_merge_to_what_one_pass_finds(grouped):
+    """Statistics travel alone: shards that are alike, and shards that saw one group, or two, each."""
+    rng = np.random.default_rng(3)
+    X, test = groups(rng, 16 * 1000, D=3), groups(rng, 3000, D=3)
+    if grouped:
+        centres = 6.0 * np.random.default_rng(7).normal(size=(4, 3))
+        X = X[np.argsort(((X[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1), kind="stable")]
+    single = IncrementalGaussianMixture(reservoir=0).partial_fit(X)
+    shards = models_of(np.split(X, 16), reservoir=0)
+    assert not any(shard.keeps_rows_ for shard in shards)
+    merged = everlearn.merge(shards)
+    assert merged.score(test) == pytest.approx(single.score(test), rel=0.01)
+    assert merged.n_components_ == single.n_components_ == 4
+
+
 def test_shards_that_saw_one_group_each():
     rng = np.random.default_rng(2)
     parts = [centre + rng.normal(size=(1000, 2)) for centre in ([0.0, 0.0], [1e4, 0.0], [0.0, 500.0])]
