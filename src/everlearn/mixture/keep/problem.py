@@ -37,17 +37,24 @@ def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
     counts for two, but is no evidence for two: the weights sum up to the effective number of rows, (sum w)^2 / sum w^2,
     if that is less.
     """
-    order = np.lexsort(Z.T[::-1])
+    order = _sorted_by(Z.T)
     Z, weights = np.ascontiguousarray(Z[order]), weights[order]
     equal = (Z[1:] == Z[:-1]) | (np.isnan(Z[1:]) & np.isnan(Z[:-1]))
     first = np.flatnonzero(np.concatenate([[True], ~equal.all(axis=1)]))
     if len(first) < len(Z) <= MOST_COPIES * len(first) and _are_copies(Z[first]):
         Z, weights = Z[first], np.add.reduceat(weights, first)
     # By sums over the columns: the order of the columns does not matter, either.
-    order = np.lexsort((np.nansum(Z * Z, axis=1), np.nansum(Z, axis=1)))
+    order = _sorted_by((np.nansum(Z, axis=1), np.nansum(Z * Z, axis=1)))
     Z, weights = np.ascontiguousarray(Z[order]), weights[order]
     copies = max(1.0, float((weights @ weights) / weights.sum()))
     return Z, weights / copies, copies
+
+
+def _sorted_by(keys: Array | tuple[Array, ...]) -> NDArray[np.intp]:
+    """Order by the first key, where that is equal by the second, and so on."""
+    order = np.argsort(keys[0], kind="stable")
+    # The other keys, which of many columns take long to sort by, matter only where the first has ties; NaN is one.
+    return order if (np.diff(keys[0][order]) > 0.0).all() else np.lexsort(keys[::-1])
 
 
 def _are_copies(distinct: Array) -> bool:

@@ -15,7 +15,7 @@ from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.problem import distinct_rows, problem_of
 from everlearn.mixture.keep.search import choose_fine, polish, search
-from everlearn.mixture.keep.world import ridge_of, world_of_rows
+from everlearn.mixture.keep.world import ridge_of, with_ridge, world_of_rows
 from everlearn.mixture.kernels import fitting as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels
 from everlearn.mixture.kernels.covariance import covariances_of, factors_of_counts
@@ -118,7 +118,7 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     # Draws say nothing about the noise of the columns.
     finer = fine if is_drawn else (yield from choose_fine(problem, fit, fine))
     if finer != fine:
-        fine, world = finer, _world(sample, old, finer)
+        fine, world = finer, with_ridge(world, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
         problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
         fit = yield from polish(problem, fit._replace(shape=fit.shape._replace(ridge=ridge)))
