@@ -302,7 +302,8 @@ def main() -> None:
     made.add_argument("--only", nargs="*", default=[*SCENARIOS, "paper", "mixture", "speed"])
     chosen = made.parse_args()
     if chosen.quick:
-        chosen.runs = chosen.paper_runs = chosen.mixture_runs = chosen.rounds = 2
+        chosen.runs = chosen.paper_runs = chosen.rounds = 2
+        chosen.mixture_runs = 1
     quick = chosen.quick or len(chosen.only) < len(SCENARIOS) + 3
     with printed_page("forgetting", quick=quick):
         measure(chosen)
@@ -319,7 +320,8 @@ def measure(chosen: argparse.Namespace) -> None:
         if "paper" in chosen.only:
             missed += paper_tables(pool, chosen.paper_runs)
         if "mixture" in chosen.only:
-            missed += forgetting_mixture.report(pool.map, chosen.mixture_runs)
+            kinds = forgetting_mixture.KINDS[: 1 if chosen.quick else None]
+            missed += forgetting_mixture.report(pool.map, chosen.mixture_runs, kinds)
         if "speed" in chosen.only:
             missed += speed_table(chosen.rounds)
     print("\n## Where the default is not the best, or misses what was asked\n")

@@ -129,7 +129,7 @@ MUTANTS = {
         "figmn/kernels/rows.py",
         "w * (1.0 - 3.0 * w + w * w) if paper",
         "w * (1.0 - w) if paper",
-        ("tests/test_errata.py",),
+        ("tests/figmn/kernels/test_missing.py", "tests/figmn/kernels/test_diagonal.py", "-k", "paper or printed"),
     ),
     "checksum": Mutant(
         "a damaged model file is refused",

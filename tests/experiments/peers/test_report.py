@@ -1,6 +1,8 @@
 """Winners, the summary, the two forms of the report, and the command."""
 
 import itertools
+import resource
+import subprocess
 import sys
 
 import pytest
@@ -154,6 +156,21 @@ def test_the_command(tmp_path, monkeypatch):
     assert f"Made by `everlearn {' '.join(arguments)}`" in text
     assert "| gmr GMM.condition (batch) | " in text
     assert "<h2>Conditional prediction</h2>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_quick_comparison_takes_less_than_a_minute(tmp_path):
+    """Of processor time, as other programs would count in that of the clock; a second time if the first compiles."""
+
+    def seconds():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "everlearn", "bench", "--quick"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert seconds() < 60 or seconds() < 60
 
 
 @pytest.mark.parametrize(

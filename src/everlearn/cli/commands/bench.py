@@ -26,7 +26,7 @@ Examples:
 
 @click.command(name="bench", epilog=_EXAMPLES)
 @click.option(
-    "--quick", is_flag=True, help="Shorter streams, fewer of them, without the slowest models: about a minute."
+    "--quick", is_flag=True, help="Shorter streams, fewer of them, without the slowest models: under a minute."
 )
 @click.option("--only", multiple=True, metavar="NAME",
               help="Columns (speed, classification, regression, density, missing, conditional, anomaly, change) or "
