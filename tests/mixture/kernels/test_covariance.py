@@ -58,6 +58,16 @@ def test_the_inverse_factor_of_a_matrix_and_its_determinant():
     assert log_det == pytest.approx(np.linalg.slogdet(B)[1])
 
 
+@pytest.mark.parametrize("D", [1, 7, 8, 9, 31, 33, 40, 65, 70])
+def test_the_inverse_factor_where_registers_are_full_and_where_they_are_not(D):
+    A = np.random.default_rng(D).normal(size=(2 * D + 1, D))
+    B, out = A.T @ A, np.full((D, D), np.nan)
+    log_det = kernels.invert_factor(B.copy(), out)
+    np.testing.assert_allclose(out, np.linalg.inv(np.linalg.cholesky(B)), rtol=1e-9, atol=1e-12)
+    assert log_det == pytest.approx(np.linalg.slogdet(B)[1])
+    assert kernels.log_determinant(B) == log_det
+
+
 @pytest.mark.parametrize("units", [1.0, 1e-9, 1e9])
 def test_a_singular_matrix_has_its_variances_inflated_in_any_unit(units):
     v = np.array([1.0, -2.0 * units, 0.5])

@@ -10,11 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_stack, empty_vector, zero_matrix
+from everlearn.linalg.arrays import empty_matrix, empty_stack, empty_vector, zero_matrix
 from everlearn.linalg.blas import square_rows
 from everlearn.linalg.compile import inlined, kernel
-from everlearn.linalg.dense import cholesky
-from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.covariance import (
+    LOG_2PI,
+    covariance_factor,
+    invert_factor,
+    log_determinant,
+    posterior_scatter,
+)
 from everlearn.mixture.kernels.distances import LANES, NEGLIGIBLE, distances_of_eight, transpose_eight
 from everlearn.mixture.kernels.em import ALPHA, SMALL, TINY, gamma_ratio, mean_density
 from everlearn.mixture.kernels.entropies import less_log
@@ -61,16 +66,16 @@ def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, le
         empty_vector(2), empty_matrix(2, D), empty_stack(2, D, D), empty_stack(2, D, D), empty_vector(2),
         empty_matrix(D, D),
     )  # fmt: skip
-    own, gathered = empty_indices(n), empty_matrix(n, D)
+    gathered = empty_matrix(n, D)
     blocks = empty_stack((n + LANES - 1) // LANES, D, LANES)
     for b in range(blocks.shape[0]):
         transpose_eight(whole.Z, b * LANES, blocks[b])
     E, distances = empty_matrix(D, LANES), empty_matrix(2, LANES)
     posterior_scatter(0.0, zero_matrix(D, D), shape, halves.B)
-    prior = log_determinant(halves.B, halves.factors[0])
+    prior = log_determinant(halves.B)
     for s in range(shares.shape[0]):
         last = -np.inf
-        take_moments(whole, shares[s], own, gathered, halves)
+        take_moments(whole, shares[s], gathered, halves)
         for _ in range(steps):
             take_gaussians(shape, halves)
             value = 0.0
@@ -79,7 +84,7 @@ def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, le
                 distances_of_eight(halves.means, halves.factors, 0, lanes)
                 distances_of_eight(halves.means, halves.factors, 1, lanes)
                 value += share_eight(b * LANES, whole.weights, halves.heights, distances, shares[s])
-            take_moments(whole, shares[s], own, gathered, halves)
+            take_moments(whole, shares[s], gathered, halves)
             if value - last < tolerance:
                 break
             last = value
@@ -89,7 +94,7 @@ def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, le
 
 
 @inlined
-def take_moments(whole, share, own, gathered, halves):
+def take_moments(whole, share, gathered, halves):
     """Moments of both halves: the smaller one from its rows, the other one is what that leaves of the whole."""
     n, D = whole.Z.shape
     count = 0.0
@@ -153,18 +158,7 @@ def share_eight(first, weights, heights, distances, share):
     return value
 
 
-@inlined
-def log_determinant(B, L):
-    """Log-determinant of B, by way of its Cholesky factor in the room L; B is inflated if it is not definite."""
-    D = B.shape[0]
-    for i in range(D):
-        for j in range(i + 1):
-            L[i, j] = B[i, j]
-    log_det = cholesky(L, D, D * 2.0**-52)
-    return log_det if np.isfinite(log_det) else invert_factor(B, L)
-
-
-@inlined
+@kernel
 def evidence(whole, shape, background, prior, share, halves):
     """`fitting.evidence_of` the two halves."""
     D = halves.means.shape[1]
@@ -172,7 +166,7 @@ def evidence(whole, shape, background, prior, share, halves):
     for k in range(2):
         count, mean = halves.counts[k], halves.means[k]
         posterior_scatter(count, halves.scatters[k], shape, halves.B)
-        value += gamma_ratio(count, D, prior, log_determinant(halves.B, halves.factors[k]), shape)
+        value += gamma_ratio(count, D, prior, log_determinant(halves.B), shape)
         value += math.lgamma(ALPHA + count)
         for i in range(D):
             mean[i] += whole.mean[i]

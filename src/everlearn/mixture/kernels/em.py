@@ -17,7 +17,13 @@ from everlearn.linalg.arrays import (
 from everlearn.linalg.blas import square_rows
 from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.dense import mirror_upper
-from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
+from everlearn.mixture.kernels.covariance import (
+    LOG_2PI,
+    covariance_factor,
+    invert_factor,
+    log_determinant,
+    posterior_scatter,
+)
 from everlearn.mixture.kernels.distances import LANES, NEGLIGIBLE, joints_of_eight, room_for
 from everlearn.mixture.kernels.parts import Shape
 from everlearn.mixture.kernels.rows import squared_distance
@@ -228,13 +234,13 @@ def log_marginals(moments, shape, background):
     the product over columns of the same with D = 1.
     """
     K, D = moments.means.shape
-    out, B, F, e = empty_vector(K), empty_matrix(D, D), empty_matrix(D, D), empty_vector(D)
+    out, B, e = empty_vector(K), empty_matrix(D, D), empty_vector(D)
     posterior_scatter(0.0, zero_matrix(D, D), shape, B)
-    prior = invert_factor(B, F)
+    prior = log_determinant(B)
     for k in range(K):
         N = moments.counts[k]
         posterior_scatter(N, moments.scatters[k], shape, B)
-        value = gamma_ratio(N, D, prior, invert_factor(B, F), shape)
+        value = gamma_ratio(N, D, prior, log_determinant(B), shape)
         out[k] = value + mean_density(N, moments.means[k], background, e)
     return out
 
