@@ -61,7 +61,9 @@ def reconsider(state: State, settings: Settings) -> Generator[None, None, Model]
         sample = Sample(rows, np.ones(len(rows)), ratio, True, drawn=True)
         return (yield from _search(sample, None, old, settings))
     slots, own, stands_for = sample_weights(state.reservoir, settings.fading)
+    yield
     raw, weights, copies = distinct_rows(state.reservoir.rows[slots].astype(np.float64), own)
+    yield
     ratio = stands_for * copies
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, _seed(weights, ratio), 1])
     gaps = bool(np.isnan(raw).any())
@@ -104,12 +106,14 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     Z, weights, ratio, partial, is_drawn, _ = sample
     fine = 1.0 if old is None else old.fine
     world = _world(sample, old, fine)
+    yield
     ridge = ridge_of(world.variance, world.smooth, fine)
     start = None if old is None else _responsibilities(Z, old.components, world)
     yield
     created = old is not None and old.components.size[0] > old.known
     settled = partial and old is not None and not created
     problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+    yield
     fit = yield from search(problem, start, None if old is None else old.shape, crowd=not settled)
     if settled and old is not None and start is not None and carrying.is_unmoved(start, fit):
         drawn.try_other_axes(old.components)

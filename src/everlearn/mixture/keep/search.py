@@ -32,8 +32,6 @@ SPLIT_STEPS, MERGE_STEPS, FINAL_STEPS = 12, 6, 16
 TOLERANCE = 5e-4
 # Nats a row that the second half of the EM steps of a trial is trusted to gain, at most.
 HALF_GAIN = 0.1
-# Splits that lose less evidence than this are tried: leave-one-out decides.
-SLACK = 5.0
 # A move that loses this share of a component's price, by the rows that it touches, is not tried: EM with all rows may
 # gain that much, hardly more.
 HOPE = 0.5
@@ -83,7 +81,7 @@ def polish(problem: Problem, fit: Fit) -> Slices:
     yield
     final = yield from _fitted(problem, R, FINAL_STEPS, _shaped(problem, moments, fit.shape.tau))
     final = yield from _tuned(problem, final)
-    return final if problem.settings.fixed else (yield from _try_merges(problem, final, SLACK))
+    return final if problem.settings.fixed else (yield from _try_merges(problem, final, moves.SLACK))
 
 
 def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None, float]:
@@ -240,10 +238,10 @@ class Seen(NamedTuple):
         """Number of component k, or -1: its count and mean changed by hardly more than EM's last steps."""
         # EM may leave a component without rows (0/0): it has no spread, and is unchanged only where its mean is.
         spread = np.sqrt(moments.scatters[k].diagonal() / max(moments.counts[k], 1e-300)) + 1e-300
-        for i, (count, mean) in enumerate(zip(self.counts, self.means, strict=True)):
-            same = abs(count - moments.counts[k]) < UNCHANGED * count
-            if same and (np.abs(mean - moments.means[k]) < UNCHANGED * spread).all():
-                return i
+        counts = np.array(self.counts)
+        for i in np.flatnonzero(np.abs(counts - moments.counts[k]) < UNCHANGED * counts):
+            if (np.abs(self.means[i] - moments.means[k]) < UNCHANGED * spread).all():
+                return int(i)
         return -1
 
     def add(self, moments: Moments, k: int, split: moves.Split | None) -> None:
@@ -264,7 +262,7 @@ def _find_splits(problem: Problem, fit: Fit, seen: Seen) -> Generator[None, None
         place = seen.place(fit.moments, k)
         if place < 0:
             split = yield from moves.propose_split(problem, fit, k)
-            hopeful = split is not None and split.gain > -SLACK and split.value > -HOPE * problem.price
+            hopeful = split is not None and split.value > -HOPE * problem.price
             seen.add(fit.moments, k, split if hopeful else None)
         known = seen.splits[place]
         if known is not None:
@@ -297,8 +295,11 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
         if fit.size < 2:
             return fit
         pairs = _best_pairs(moves.merge_gains(problem, fit) + slack)
-        values = {pair: moves.merge_value(problem, fit, pair) for pair in pairs}
         yield
+        values = {}
+        for pair in pairs:
+            values[pair] = moves.merge_value(problem, fit, pair)
+            yield
         order = sorted((pair for pair in pairs if values[pair] > -HOPE * problem.price), key=lambda pair: -values[pair])
         good = [pair for pair in order if values[pair] > 0.0]
         before = fit
