@@ -68,11 +68,12 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     whole = kernels.moments_of(some, one)
     before = kernels.evidence_of(some, one, whole, shape, background)
     yield
-    masks = np.array(list(_starts(some, whole, shape, problem)))
-    rows_of_half = masks @ r
-    masks = masks[np.minimum(rows_of_half, r.sum() - rows_of_half) >= 2.0]
-    yield
-    if not len(masks):
+    masks = []
+    for mask in _starts(some, whole, shape, problem):
+        if 2.0 <= r @ mask <= r.sum() - 2.0:
+            masks.append(mask)
+        yield
+    if not masks:
         return None
     trials = Trials(some, whole, shape, background)
     shares = np.where(masks, *DIVIDED)
@@ -143,9 +144,10 @@ def _starts(some: Rows, whole: Moments, shape: Shape, problem: Problem) -> Itera
     # The farthest row and what is near it; two rows at random; tails against the core.
     d2 = squares.sum(axis=1)
     far = int(np.argmax(d2 * (r > 0.5)))
-    yield ((P - P[far]) ** 2).sum(axis=1) < d2
+    # |p - a| < |p - b| without the deviations of all rows: 2 p'(a - b) > |a|^2 - |b|^2.
+    yield 2.0 * (P @ P[far]) > d2[far]
     a, b = problem.rng.choice(len(Z), 2, replace=False, p=r / r.sum())
-    yield ((P - P[a]) ** 2).sum(axis=1) < ((P - P[b]) ** 2).sum(axis=1)
+    yield 2.0 * (P @ (P[a] - P[b])) > d2[a] - d2[b]
     yield d2 > 1.6 * D
     if D > 1:
         # The column with two humps, and the one with the longest tails.

@@ -68,7 +68,7 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     if crowd:
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
         for _ in range(min(max(CROWDED_ROWS // m, 1), CROWDS) if m >= CROWDS_FROM else 1):
-            other = yield from _moves(problem, _seeded(problem, K), FIRST_TAU, fit.value)
+            other = yield from _moves(problem, (yield from _seeded(problem, K)), FIRST_TAU, fit.value)
             fit = other if other.value > fit.value else fit
     return fit
 
@@ -335,7 +335,7 @@ def _best_pairs(gains: Array) -> list[tuple[int, int]]:
     return pairs
 
 
-def _seeded(problem: Problem, K: int) -> Array:
+def _seeded(problem: Problem, K: int) -> Generator[None, None, Array]:
     """Responsibilities of k-means++ seeds: most of a row goes to the nearest."""
     scale = np.sqrt(np.diag(problem.world.typical) + problem.ridge)
     Z, weights, rng = problem.rows.Z / scale, problem.rows.weights, problem.rng
@@ -347,6 +347,7 @@ def _seeded(problem: Problem, K: int) -> Array:
         distance = ((Z - Z[at]) ** 2).sum(axis=1)
         seeds[distance < nearest] = k
         nearest = np.minimum(nearest, distance)
+        yield
     # Soft shares: EM cannot move a row whose responsibility is zero.
     R = np.full((len(Z), K), 0.1 / K)
     R[np.arange(len(Z)), seeds] += 0.9
@@ -360,8 +361,11 @@ def _search_fixed(problem: Problem, start: Array | None, tau: float) -> Slices:
     """Best fit with exactly the number of components asked for: from `start`, and from three sets of seeds."""
     K = min(problem.settings.fixed, len(problem.rows.Z))
     starts = [start] if start is not None and start.shape[1] == K else []
-    # One component has one start.
-    starts = [np.ones((len(problem.rows.Z), 1))] if K == 1 else starts + [_seeded(problem, K) for _ in range(3)]
+    if K == 1:  # which has one start
+        starts = [np.ones((len(problem.rows.Z), 1))]
+    else:
+        for _ in range(3):
+            starts.append((yield from _seeded(problem, K)))
     best = None
     for R in starts:
         moments = kernels.moments_of(problem.rows, R)
