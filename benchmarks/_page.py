@@ -94,6 +94,8 @@ def origin() -> dict[str, Any]:
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **{k: v for k, v in versions.items() if v is not None}},
         "threads": {k: os.environ[k] for k in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS") if k in os.environ},
+        # Times are worth less where other programs took the cores, or the caches, of this one.
+        "load": round(os.getloadavg()[0], 1),
         "started": datetime.now(UTC).strftime(STAMP),
     }
 
@@ -220,7 +222,8 @@ def signature(made: dict[str, Any]) -> str:
     commit = (made["commit"] or "no commit")[:12]
     changed = f" with changes in {len(made['changed'])} files" if made["changed"] else ""
     versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
-    return f"Made by `{made['command']}` at {commit}{changed}, {made['started']}; {made['machine']}; {versions}."
+    load = f", load {made['load']} at the start" if "load" in made else ""
+    return f"Made by `{made['command']}` at {commit}{changed}, {made['started']}; {made['machine']}{load}; {versions}."
 
 
 def tables_of(body: str) -> list[dict[str, Any]]:

@@ -116,6 +116,7 @@ def test_a_page_says_how_long_it_took_and_the_list_shows_it(page, runner):
     made = page.read("rates")["origin"]
     assert made["seconds"] >= 0
     assert made["cpu_seconds"] > 0
+    assert f", load {made['load']} at the start;" in (page.RESULTS / "rates.md").read_text()
     assert runner.last_seconds("rates") == made["seconds"]
     assert runner.describe("rates").split()[:3] == ["rates", f"{made['seconds']:,.0f}", "s"]
     assert runner.last_seconds("ppca") is None
