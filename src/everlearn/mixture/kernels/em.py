@@ -78,24 +78,21 @@ def moments_of(rows, R):
 
     The rows of a component are gathered, so that one product makes its scatter.
     """
-    Z, weights, D, (m, K) = rows.Z, rows.weights, rows.Z.shape[1], R.shape
+    Z, D, K = rows.Z, rows.Z.shape[1], R.shape[1]
     counts, means, scatters = zero_vector(K), zero_matrix(K, D), zero_stack(K, D, D)
-    own, shares, E = empty_indices(m), empty_vector(m), empty_matrix(GATHERED, D)
+    bounds, own, shares = rows_by_component(rows.weights, R)
+    E = empty_matrix(GATHERED, D)
     for k in range(K):
-        n, count, mean = 0, 0.0, means[k]
-        for t in range(m):
-            # Written in any case, and kept by counting it: without a branch, which a processor guesses wrong.
-            own[n], shares[n] = t, weights[t] * R[t, k]
-            n += shares[n] > SMALL
-        for a in range(n):
+        count, mean = 0.0, means[k]
+        for a in range(bounds[k], bounds[k + 1]):
             count += shares[a]
             for i in range(D):
                 mean[i] += shares[a] * Z[own[a], i]
         counts[k] = count
         for i in range(D):
             mean[i] /= max(count, TINY)
-        for first in range(0, n, GATHERED):
-            last = min(first + GATHERED, n)
+        for first in range(bounds[k], bounds[k + 1], GATHERED):
+            last = min(first + GATHERED, bounds[k + 1])
             for a in range(first, last):
                 # Roots of the weights, so that the product of the gathered rows
                 # with themselves is the weighted scatter.
@@ -105,6 +102,32 @@ def moments_of(rows, R):
             square_rows(1.0, E[: last - first], 1.0, 0, D, scatters[k])
         mirror_upper(scatters[k])
     return Moments(counts, means, scatters)
+
+
+@kernel
+def rows_by_component(weights, R):
+    """Rows of each component, as a sparse matrix: those of component k, and its shares in them, are from bounds[k] on.
+
+    R is read along its rows: columns of it, one for each of 50 components, would be read from another cache line each.
+    """
+    m, K = R.shape
+    bounds, at = empty_indices(K + 1), empty_indices(K)
+    for k in range(K + 1):
+        bounds[k] = 0
+    for t in range(m):
+        for k in range(K):
+            bounds[k + 1] += weights[t] * R[t, k] > SMALL
+    for k in range(K):
+        at[k] = bounds[k]
+        bounds[k + 1] += bounds[k]
+    own, shares = empty_indices(bounds[K]), empty_vector(bounds[K])
+    for t in range(m):
+        for k in range(K):
+            share = weights[t] * R[t, k]
+            if share > SMALL:
+                own[at[k]], shares[at[k]] = t, share
+                at[k] += 1
+    return bounds, own, shares
 
 
 @kernel
