@@ -134,7 +134,7 @@ def isotropic(c: Components, readout: Readout) -> Readout:
     B = np.concatenate([(c.mean / s)[:, None], stretch[:, :, None] * c.directions], axis=1)
     log_det = D * np.log(readout.noise) + np.log1p(readout.loading / s).sum(axis=1)
     offset = np.einsum("kqd,kd->kq", B, c.mean)
-    return readout._replace(B=B, offset=offset, inverse_psi=np.broadcast_to(1.0 / s, (len(s), D)), log_det=log_det)
+    return readout._replace(B=B, offset=offset, inverse_psi=np.repeat(1.0 / s, D, axis=1), log_det=log_det)
 
 
 def heights_above_least(c: Components, readout: Readout) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.base.interrupts import checkpoint
 from everlearn.base.scaling import nearest_power_of_two
@@ -31,13 +32,10 @@ from everlearn.low_rank.state import (
     empty_reservoir,
     readout_of,
     rule_of,
-    squared_distances,
 )
 from everlearn.low_rank.warmup import fill_first_rows
 from everlearn.typing import Array
 
-# Rows that are scored by one matrix product, where there are several components.
-CHUNK = 64
 # Rows from which on a device pays: components travel to it and back, as much as some tens of rows cost.
 DEVICE_ROWS = 256
 # A cell that lies more units than this from its centre counts as lying so far: squares of it stay finite.
@@ -96,8 +94,14 @@ def frame_of_spread(centre: Array, spread: Array) -> Frame:
 
 def in_frame(X: Array, frame: Frame) -> Array:
     """Rows in the coordinates of the frame, with their gaps."""
-    with np.errstate(over="ignore"):
-        return np.clip((X - frame.centre) * frame.inverse, -FARTHEST, FARTHEST)
+    return _in_frame_with_gaps(X, frame)[0]
+
+
+def _in_frame_with_gaps(X: Array, frame: Frame) -> tuple[Array, NDArray[np.bool_]]:
+    """The same, and which rows have gaps."""
+    X = np.ascontiguousarray(X, dtype=np.float64)
+    out = np.empty_like(X)
+    return out, kernels.to_frame(X, frame, FARTHEST, out)
 
 
 def next_search(state: State, settings: Settings) -> int:
@@ -138,7 +142,7 @@ def learn(
             own = Info(info.log_density[part], info.z[part])
             # What is left of rows with gaps, whose covariance waits, is the processor's.
             if there is None or stop - at < DEVICE_ROWS or state.model.waiting.variance.any():
-                state = _learn_rows(state, in_frame(X[part], state.frame), weights[part], settings, progress, own)
+                state = _learn_rows(state, X[part], weights[part], settings, progress, own)
             else:
                 state = _learn_on_device(state, X[part], weights[part], settings, progress, own, there)
             if state.n == due:
@@ -186,21 +190,16 @@ def _readout(state: State, progress: Progress) -> Readout:
     return progress.readout
 
 
-def _learn_rows(state: State, Z: Array, weights: Array, settings: Settings, progress: Progress, info: Info) -> State:
+def _learn_rows(state: State, X: Array, weights: Array, settings: Settings, progress: Progress, info: Info) -> State:
     """Learn rows between two searches: blocks without gaps by matrix products, the others one by one."""
-    gaps = np.asarray(np.isnan(Z).any(axis=1))
-    bounds = np.flatnonzero(np.diff(gaps)) + 1
+    assert state.frame is not None
+    Z, gaps = _in_frame_with_gaps(X, state.frame)
     start = 0
-    for stop in [*bounds.tolist(), len(Z)]:
-        while start < stop:
-            end = min(stop, start + _block(state, settings))
-            n = end - start
-            own = Chunk(
-                Z[start:end], weights[start:end], np.empty((n, 0)), info.z[start:end], info.log_density[start:end]
-            )
-            step = _learn_gaps if gaps[start] else _learn_block
-            state = step(state, own, settings, progress)
-            start = end
+    for stop in [*(np.flatnonzero(gaps[1:] != gaps[:-1]) + 1).tolist(), len(Z)]:
+        part = slice(start, stop)
+        own = Chunk(Z[part], weights[part], info.z[part], info.log_density[part])
+        state = (_learn_gaps if gaps[start] else _learn_block)(state, own, settings, progress)
+        start = stop
     assert state.model is not None
     if settings.reservoir:
         kernels.offer_rows(Z, weights, state.model.reservoir, -np.log(settings.fading), settings.seed)
@@ -227,7 +226,7 @@ def _learn_on_device(
         if 0 < len(state.model.room.weights) == state.model.room.size[0]:
             resident.release()
             resident = None
-            state, _, _ = _settle(state, settings, progress)
+            state = _settle(state, settings, progress)
         checkpoint()
     if resident is not None:
         resident.release()
@@ -247,32 +246,13 @@ def _to_room(room_: Room, rows: Array, weights: Array) -> None:
     room_.size[0] = size + len(rows)
 
 
-def _block(state: State, settings: Settings) -> int:
-    """Rows to score at once: with one component, those up to its next fold."""
-    assert state.model is not None
-    c, waiting = state.model.components, state.model.waiting
-    if len(c.n) > 1:
-        return CHUNK
-    return max(1, int(kernels.quota(c.n[0], settings.quota)) - int(waiting.size[0]))
-
-
 def _learn_block(state: State, chunk: Chunk, settings: Settings, progress: Progress) -> State:
-    """Learn rows without gaps. After a fold only its component scores the rest of the block anew."""
-    readout, at, n = _readout(state, progress), 0, len(chunk.rows)
-    chunk = chunk._replace(distance=squared_distances(chunk.rows, readout))
-    rule = rule_of(state, settings)
-    while at < n:
-        at = kernels.walk(chunk, at, state.model, readout.log_det, rule)
-        state, opened, folded = _settle(state, settings, progress)
-        # A component more: all distances are needed, and of the rows that are left only.
-        if opened and at < n:
-            readout = _readout(state, progress)
-            distance = np.zeros((n, len(readout.log_det)))
-            distance[at:] = squared_distances(chunk.rows[at:], readout)
-            chunk = chunk._replace(distance=distance)
-        elif at < n:
-            for j in folded:
-                chunk.distance[at:, j] = squared_distances(chunk.rows[at:], readout, slice(j, j + 1))[:, 0]
+    """Learn rows without gaps, and make place in the room where it is full."""
+    at, rule = 0, rule_of(state, settings)
+    while at < len(chunk.rows):
+        assert state.model is not None
+        at = kernels.learn_block(chunk, at, state.model, _readout(state, progress), rule)
+        state = _settle(state, settings, progress)
     return state
 
 
@@ -281,33 +261,27 @@ def _learn_gaps(state: State, chunk: Chunk, settings: Settings, progress: Progre
     for t in range(len(chunk.rows)):
         rule = rule_of(state, settings)
         kernels.learn_row_with_gaps(chunk, t, state.model, _readout(state, progress), rule)
-        state, _, _ = _settle(state, settings, progress)
+        assert state.model is not None
+        _fold_due(state.model, _readout(state, progress), state.prior_noise, settings)
     return state
 
 
-def _settle(state: State, settings: Settings, progress: Progress) -> tuple[State, bool, list[int]]:
-    """Fold what is due and make place in a full room; whether a component was opened, and which were folded."""
-    model, readout = state.model, _readout(state, progress)
+def _settle(state: State, settings: Settings, progress: Progress) -> State:
+    """Make place in the room if it is full."""
+    model = state.model
     assert model is not None
-    rule = rule_of(state, settings)
-    folded = _fold_due(model, readout, state.prior_noise, settings)
-    H = len(model.room.weights)
-    if H and model.room.size[0] == H:
-        # Rows that leave the room may fill a waiting list and be folded at once;
-        # components that grew have to score again.
-        sizes = model.components.n.copy()
-        model, opened = room.empty_some(model, readout, rule, settings)
-        if opened:
-            progress.readout = None
-            return state._replace(model=model), True, []
-        folded += np.flatnonzero(model.components.n != sizes).tolist()
-    return state, False, folded
+    if not 0 < len(model.room.weights) == model.room.size[0]:
+        return state
+    model, opened = room.empty_some(model, _readout(state, progress), rule_of(state, settings), settings)
+    if opened:
+        progress.readout = None
+    return state._replace(model=model)
 
 
-def _fold_due(model: Model, readout: Readout, prior_noise: float, settings: Settings) -> list[int]:
+def _fold_due(model: Model, readout: Readout, prior_noise: float, settings: Settings) -> None:
+    """Fold the rows of components for which enough of them wait."""
     c, waiting = model.components, model.waiting
-    due = [int(j) for j in np.flatnonzero(waiting.size) if waiting.size[j] >= kernels.quota(c.n[j], settings.quota)]
-    for j in due:
-        fold(c, waiting, j, settings.fading)
-        refresh(c, j, prior_noise, readout)
-    return due
+    for j in np.flatnonzero(waiting.size):
+        if waiting.size[j] >= kernels.quota(c.n[j], settings.quota):
+            fold(c, waiting, j, settings.fading)
+            refresh(c, j, prior_noise, readout)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.linalg.backend import each
+from everlearn.low_rank.kernels import rows as kernels
 from everlearn.low_rank.kernels.parts import Components as Components
 from everlearn.low_rank.kernels.parts import Frame as Frame
 from everlearn.low_rank.kernels.parts import Model as Model
@@ -146,10 +147,8 @@ def counted(c: Components, share: float) -> Components:
 
 def squared_distances(Z: Array, readout: Readout, which: slice = slice(None)) -> Array:
     """Squared distances of rows without gaps to components, (n, K): two matrix products."""
-    B, offset = readout.B[which], readout.offset[which]
-    K, rows, D = B.shape
-    # One product for all components: x'psi^-1 mu, and L^-1 W psi^-1 x, whose square Woodbury's identity takes off.
-    P = (Z @ B.reshape(-1, D).T).reshape(len(Z), K, rows)
-    d2 = (Z * Z) @ readout.inverse_psi[which].T - 2.0 * P[:, :, 0] + offset[:, 0]
-    along = P[:, :, 1:] - offset[:, 1:]
-    return np.maximum(d2 - np.einsum("nkq,nkq->nk", along, along), 0.0)
+    K = len(readout.log_det)
+    start, stop, _ = which.indices(K)
+    out = np.empty((len(Z), K))
+    kernels.squared_distances(np.ascontiguousarray(Z), readout, start, stop, out)
+    return out[:, start:stop]

@@ -40,8 +40,8 @@ def test_up_to_the_first_fold_it_is_the_walk_row_by_row():
     # The walk itself leaves the model alone.
     np.testing.assert_array_equal(before.waiting.size, model.waiting.size)
     np.testing.assert_array_equal(before.calibration, model.calibration)
-    chunk = Chunk(X, weights, d2, np.empty(40), np.empty(40))
-    assert walk(chunk, 0, model, readout.log_det, RULE) == first + 1
+    chunk = Chunk(X, weights, np.empty(40), np.empty(40))
+    assert walk(chunk, 0, 40, d2, model, readout.log_det, RULE) == first + 1
     np.testing.assert_allclose(chunk.z[: first + 1], z[: first + 1], rtol=1e-12)
     np.testing.assert_allclose(chunk.log_density[: first + 1], density[: first + 1], rtol=1e-12)
     j = int(np.flatnonzero(plan.fold_row == first)[0])

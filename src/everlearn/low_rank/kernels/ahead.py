@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.eigen import eigen
-from everlearn.low_rank.kernels.fold import LEAST_EIGENVALUE
+from everlearn.low_rank.kernels.fold import LEAST_EIGENVALUE, hold_out_gram
 from everlearn.low_rank.kernels.rows import LOG_2PI, calibrate, posteriors, quota, strangeness
 from everlearn.low_rank.kernels.shape import KAPPA, shape
 from everlearn.typing import Array
@@ -180,36 +180,6 @@ def fold_weights(plan, c, j, fading, out):
     out[Q + 2 * W + 2] = f
 
 
-@inner
-def hold_out_gram(G, scale, R, c, j):
-    """`fold.hold_out` from the Gram matrix of the fold: y - mu = (y - ybar) + (ybar - mu), both rows of Z."""
-    Q, n = c.scatter.shape[1], c.n[j]
-    size = G.shape[0]
-    last = size - 1
-    N = n + c.borrowed[j]
-    if N < 3.0:
-        return
-    step = 1.0 / scale[Q + 2 * (last - Q)]
-    keep, fresh = (n / (n + R)) ** 2, 1.0 / (1.0 + 1.0 / n)
-    total = 0.0
-    for i in range(Q, last):
-        w = scale[i]
-        total += G[i, i] + 2.0 * w * step * G[i, last] + (w * step) ** 2 * G[last, last]
-    along = 0.0
-    for k in range(Q):
-        c.held[j, k] *= keep
-        c.expected[j, k] *= keep
-        if k < c.used[j]:
-            h = 0.0
-            for i in range(Q, last):
-                h += ((G[k, i] + scale[i] * step * G[k, last]) / scale[k]) ** 2
-            along += h
-            c.held[j, k] += fresh * h
-            c.expected[j, k] += R * c.scatter[j, k] / (N - 1.0)
-    c.residual[j] = c.residual[j] * keep + fresh * max(total - along, 0.0)
-    c.held_rows[j] = c.held_rows[j] * keep + R
-
-
 @kernel
 def fold_spectrum(i, G, scale, c, j, prior_noise, spectrum):
     """`fold.fold` and the numbers of `shape.refresh`, from the Gram matrix of fold i, that of component j.
@@ -224,7 +194,7 @@ def fold_spectrum(i, G, scale, c, j, prior_noise, spectrum):
     R, f = 0.0, scale[Q + 2 * W + 2]
     for m in range(W):
         R += scale[Q + m] ** 2
-    hold_out_gram(G, scale, R, c, j)
+    hold_out_gram(c, j, R, G, Q, scale, scale[Q + 2 * W])
     c.n[j] = c.n[j] * f + R
     c.trace[j] *= f
     for m in range(Q, size):

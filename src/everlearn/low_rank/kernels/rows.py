@@ -6,6 +6,8 @@ import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
 from everlearn.linalg.priority_sample import offer_row, slot_for_row
+from everlearn.low_rank.kernels.fold import fold
+from everlearn.low_rank.kernels.shape import refresh
 from everlearn.typing import Array
 
 # Responsibilities below this teach no component; the others are scaled up to one.
@@ -13,14 +15,15 @@ SMALL = 1e-3
 # Memory of the calibration, in rows.
 CALIBRATION_ROWS = 2000.0
 LOG_2PI = np.log(2.0 * np.pi)
+# Rows that are scored by one matrix product, at most: after a fold what is left of them is scored anew.
+CHUNK = 64
 
 
 class Chunk(NamedTuple):
-    """Some rows in the coordinates of the frame, with their squared distances to every component."""
+    """Some rows in the coordinates of the frame, and what is told of them."""
 
     rows: Array  # (n, D)
     weights: Array  # (n,)
-    distance: Array  # (n, K)
     z: Array  # (n,), filled: how strange the row is, in standard deviations of the cube root; NaN uncalibrated
     log_density: Array  # (n,), filled: before the row was learned
 
@@ -96,17 +99,87 @@ def take_mass(model, p, weight, fading):
 
 
 @kernel
-def walk(chunk, start, model, log_det, rule):
-    """Learn rows without gaps from `start` on until a fold is due or the room is full; returns the next row."""
-    n, D = chunk.rows.shape
+def to_frame(X, frame, farthest, out):
+    """Rows in the coordinates of the frame, within +-farthest so that squares stay finite; returns which have gaps."""
+    gaps = np.zeros(len(X), np.bool_)
+    for t in range(len(X)):
+        x, row, missing = X[t], out[t], 0
+        for i in range(X.shape[1]):
+            z = (x[i] - frame.centre[i]) * frame.inverse[i]
+            # Comparisons with NaN are false: it passes through both.
+            z = farthest if z > farthest else z
+            row[i] = -farthest if z < -farthest else z
+            missing += np.isnan(z)
+        gaps[t] = missing > 0
+    return gaps
+
+
+@kernel
+def squared_distances(rows, readout, first, last, out):
+    """Squared distances of rows without gaps to the components from `first` up to `last`, into these columns of `out`.
+
+    Two matrix products: x'psi^-1 mu and L^-1 W psi^-1 x, whose square Woodbury's identity takes off, for all components
+    at once; and (x*x)'psi^-1.
+    """
+    n, D = rows.shape
+    K, size = last - first, readout.B.shape[1]
+    if n == 0:
+        return
+    P = rows @ readout.B[first:last].reshape(K * size, D).T
+    squares = (rows * rows) @ readout.inverse_psi[first:last].T
+    for j in range(K):
+        offset, rank = readout.offset[first + j], readout.rank[first + j]
+        for t in range(n):
+            p = P[t, j * size : (j + 1) * size]
+            d2 = squares[t, j] - 2.0 * p[0] + offset[0]
+            for k in range(1, 1 + rank):
+                d2 -= (p[k] - offset[k]) ** 2
+            out[t, first + j] = max(d2, 0.0)
+
+
+@kernel
+def learn_block(chunk, start, model, readout, rule):
+    """Learn rows without gaps from `start` on, with the folds that fall due, until the room is full.
+
+    Returns the next row. A block of rows is scored by one product; after a fold only its component scores the rest of
+    the block anew.
+    """
+    c, waiting = model.components, model.waiting
+    n, K, at = len(chunk.rows), len(c.n), start
+    distance = np.empty((min(CHUNK, n - start), K))
+    while at < n:
+        # With one component the rows up to its next fold: none is scored twice.
+        size = max(1, quota(c.n[0], rule.quota) - waiting.size[0]) if K == 1 else CHUNK
+        first, stop = at, min(n, at + min(size, CHUNK))
+        squared_distances(chunk.rows[first:stop], readout, 0, K, distance)
+        while at < stop:
+            at = walk(chunk, at, stop, distance[at - first :], model, readout.log_det, rule)
+            for j in range(K):
+                if 0 < waiting.size[j] >= quota(c.n[j], rule.quota):
+                    fold(c, waiting, j, rule.fading)
+                    refresh(c, j, rule.prior_noise, readout)
+                    if at < stop:
+                        squared_distances(chunk.rows[at:stop], readout, j, j + 1, distance[at - first :])
+            if 0 < len(model.room.weights) == model.room.size[0]:
+                return at
+    return at
+
+
+@kernel
+def walk(chunk, start, stop, distance, model, log_det, rule):
+    """Let rows without gaps, from `start` up to `stop`, wait for their components until a fold is due or the room full.
+
+    `distance` are the squared distances from row `start` on, (n, K). Returns the next row.
+    """
+    D = chunk.rows.shape[1]
     K = len(log_det)
     height, p = np.empty(K), np.empty(K)
     waiting, room = model.waiting, model.room
-    for t in range(start, n):
+    for t in range(start, stop):
         for j in range(K):
-            height[j] = -0.5 * (chunk.distance[t, j] + log_det[j] + D * LOG_2PI)
+            height[j] = -0.5 * (distance[t - start, j] + log_det[j] + D * LOG_2PI)
         chunk.log_density[t], best = posteriors(model.components.mass, height, p)
-        c, chunk.z[t] = strangeness(chunk.distance[t, best], D, D, model.calibration)
+        c, chunk.z[t] = strangeness(distance[t - start, best], D, D, model.calibration)
         strange = chunk.z[t] > rule.novelty and model.calibration[0] >= rule.calibrated
         # A row in the room is not learned and does not calibrate: a wave of novelties would become the usual.
         if strange and len(room.weights) > 0:
@@ -123,7 +196,7 @@ def walk(chunk, start, model, log_det, rule):
                     waiting.size[j] += 1
         if is_due(model, rule):
             return t + 1
-    return n
+    return stop
 
 
 @kernel

@@ -109,38 +109,44 @@ def refresh(c, j, prior_noise, out):
             psi[i] -= a * u[i] * u[i]
     rows = max(c.n[j] + c.borrowed[j] - 1.0 - r, 0.0) + KAPPA
     log_det = 0.0
+    inverse, B = out.inverse_psi[j], out.B[j]
     for i in range(D):
         psi[i] = max((grow * max(psi[i], 0.0) + KAPPA * s) / rows, PSI_FLOOR * s)
         log_det += np.log(psi[i])
-        out.inverse_psi[j, i] = 1.0 / psi[i]
-        out.B[j, 0, i] = c.mean[j, i] / psi[i]
+        inverse[i] = 1.0 / psi[i]
+        B[0, i] = c.mean[j, i] * inverse[i]
     out.loading[j] = 0.0
-    out.B[j, 1:] = 0.0
-    out.offset[j] = 0.0
-    for k in range(r):
-        out.loading[j, k] = max(lam[k] * grow - s, 0.0)
-        root = np.sqrt(out.loading[j, k])
-        for i in range(D):
-            out.B[j, 1 + k, i] = root * c.directions[j, k, i] * out.inverse_psi[j, i]
     if r > 0:
-        roots = np.sqrt(out.loading[j, :r])
-        M = out.B[j, 1 : 1 + r] @ c.directions[j, :r].T
-        # I + W psi^-1 W', made symmetric to the last bit for the factor.
-        M = (M * roots + (M * roots).T) / 2.0 + np.eye(r)
-        L = np.linalg.cholesky(M)
+        W = np.empty((r, D))
         for k in range(r):
-            row = out.B[j, 1 + k]
-            for i in range(k):
-                x, other = L[k, i], out.B[j, 1 + i]
-                for d in range(D):
-                    row[d] -= x * other[d]
-            x = 1.0 / L[k, k]
-            for d in range(D):
-                row[d] *= x
+            out.loading[j, k] = max(lam[k] * grow - s, 0.0)
+            root = np.sqrt(out.loading[j, k])
+            for i in range(D):
+                W[k, i] = root * c.directions[j, k, i]
+                B[1 + k, i] = W[k, i] * inverse[i]
+        # I + W psi^-1 W', made symmetric to the last bit for the factor.
+        M = B[1 : 1 + r] @ W.T
+        L = np.linalg.cholesky((M + M.T) / 2.0 + np.eye(r))
+        # By the inverse of the factor, of few rows, and one product: D columns of the triangular system at a time.
+        B[1 : 1 + r] = inverse_lower(L) @ B[1 : 1 + r]
+        for k in range(r):
             log_det += 2.0 * np.log(L[k, k])
+    B[1 + r :] = 0.0
     out.log_det[j] = log_det
-    for k in range(1 + r):
-        total = 0.0
-        for i in range(D):
-            total += out.B[j, k, i] * c.mean[j, i]
-        out.offset[j, k] = total
+    out.offset[j] = 0.0
+    out.offset[j, : 1 + r] = B[: 1 + r] @ c.mean[j]
+
+
+@kernel
+def inverse_lower(L):
+    """Inverse of a lower triangle, by forward substitution."""
+    n = len(L)
+    X = np.zeros((n, n))
+    for j in range(n):
+        X[j, j] = 1.0 / L[j, j]
+        for i in range(j + 1, n):
+            total = 0.0
+            for k in range(j, i):
+                total += L[i, k] * X[k, j]
+            X[i, j] = -total / L[i, i]
+    return X
