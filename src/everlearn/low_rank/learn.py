@@ -129,7 +129,7 @@ def learn(
     reconsidered. On a `device`, many rows without gaps are learned there.
     """
     info = Info(np.full(len(X), np.nan), np.full(len(X), np.nan))
-    at, there = 0, None if len(X) < DEVICE_ROWS or has_gaps(X) else device
+    at, there = 0, None if device is None or len(X) < DEVICE_ROWS or has_gaps(X) else device
     with one_blas_thread():
         while at < len(X):
             if state.model is None:
