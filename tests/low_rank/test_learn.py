@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everlearn.base.snapshot import copied
 from everlearn.low_rank import learn
 from everlearn.low_rank.ask import look_of
 from everlearn.low_rank.keep.reconsider import flushed, reconsider
@@ -59,6 +60,31 @@ def test_any_split_of_the_stream_gives_the_same_model(gaps, cuts):
 def test_row_by_row_is_the_same():
     X = STREAMS[0.3]
     np.testing.assert_allclose(learned(X, [1] * 360)[1], in_one_batch(0.3)[1], rtol=1e-8)
+
+
+def test_no_split_matters_while_a_search_is_under_way():
+    """From row 200, at which a search is due, to its adoption at row 250: at once, row by row and in between."""
+    X = STREAMS[0.0]
+    whole, _ = learned(X)
+    for sizes in ([200, *[1] * 50, 110], [190, 40, 5, 125], [225, 135]):
+        state, _ = learned(X, sizes)
+        assert (state.n, state.searched, state.pending.size) == (360, 200, 0)
+        np.testing.assert_allclose(state.model.components.mean, whole.model.components.mean, atol=1e-8)
+        np.testing.assert_allclose(state.model.calibration, whole.model.calibration, rtol=1e-8)
+
+
+def test_a_search_under_way_begins_again_where_only_the_state_is_known():
+    X, w = STREAMS[0.3], np.ones(360)
+    progress = Progress()
+    state, _ = learn.learn(learn.init(40, SETTINGS), X[:230], w[:230], SETTINGS, progress)
+    assert (state.n, state.pending.size) == (200, 30)
+    working = learn.working_state(state, SETTINGS, progress)
+    assert learn.rows_seen(working) == 230
+    again = learn.working_state(state, SETTINGS, Progress())
+    np.testing.assert_allclose(again.model.components.mean, working.model.components.mean, atol=1e-8)
+    np.testing.assert_array_equal(again.model.reservoir.rows, working.model.reservoir.rows)
+    on, _ = learn.learn(copied(state), X[230:], w[230:], SETTINGS, Progress())
+    np.testing.assert_allclose(on.model.components.mean, in_one_batch(0.3)[0].model.components.mean, atol=1e-8)
 
 
 @pytest.mark.parametrize("reservoir", [200, 1000])

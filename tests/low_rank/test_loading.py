@@ -29,7 +29,8 @@ components, waiting, room, reservoir = map(part, ("components", "waiting", "room
 DAMAGES = {
     "no components": lambda s: s._replace(model=None),
     "no scale": lambda s: s._replace(prior_noise=0.0),
-    "warm-up that is over": lambda s: s._replace(pending=s.pending._replace(size=3)),
+    "pending rows but no search": lambda s: s._replace(pending=s.pending._replace(size=3)),
+    "search should have been adopted": lambda s: s._replace(n=200, pending=s.pending._replace(size=60)),
     "should have been made": lambda s: s._replace(searched=1),
     "more directions than it has": lambda s: components(s, used=s.model.components.used + 9),
     "stands for no row": lambda s: components(s, n=0.0 * s.model.components.n),
@@ -54,6 +55,9 @@ def test_sound_states_pass(state):
     assert (state.model.components.used > 0).any()
     loading.check(state, D, SETTINGS)
     loading.check(learned(X[:30], SETTINGS), D, SETTINGS)
+    searching = learned(np.concatenate([X, X[:30]]), SETTINGS)
+    assert (searching.n, searching.pending.size) == (200, 10)
+    loading.check(searching, D, SETTINGS)
 
 
 def test_other_columns_or_settings_are_refused(state):

@@ -22,7 +22,7 @@ from everlearn.linalg.parallel import one_blas_thread
 from everlearn.low_rank import learn
 from everlearn.low_rank.device import SentRows, distances_of_data, sent_products
 from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider, sampled
-from everlearn.low_rank.learn import FARTHEST, Progress, in_frame, started
+from everlearn.low_rank.learn import FARTHEST, Progress, in_frame, rows_seen, started
 from everlearn.low_rank.state import Components, Frame, Readout, Settings, State, readout_of, squared_distances
 from everlearn.typing import Array
 
@@ -43,11 +43,6 @@ class Asked:
     searched: int = 0  # row of its search
     last: int = 0  # row of the last question
     progress: Progress = field(default_factory=Progress)
-
-
-def rows_seen(state: State) -> int:
-    """Rows learned so far, those of the warm-up included."""
-    return state.n + state.pending.size
 
 
 def has_grown(n: int, since: int) -> bool:

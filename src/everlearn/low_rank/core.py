@@ -115,18 +115,21 @@ class LowRankCore:
         return state, Watched(info.log_density, distance)
 
     def searches_within(self, state: State, n_rows: int) -> bool:
-        """Whether a search is made within the next rows."""
-        if state.model is None:
-            return state.pending.size + n_rows >= self.settings.warmup
-        return state.n + n_rows >= learn.next_search(state, self.settings)
+        """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""
+        return learn.adopts_within(state, n_rows, self.settings)
 
     def is_searching(self, state: State, n_rows: int) -> bool:
-        """Never between rows: a search is worked out at the row at which it is due."""
-        return False
+        """Whether a search is under way after so many more rows; its slices run between rows."""
+        return state.model is not None and learn.rows_seen(state) + n_rows > learn.next_search(state, self.settings)
+
+    def whole(self, state: State) -> State:
+        """The state with all of its rows learned, also those that wait for a search to be adopted."""
+        with one_blas_thread():
+            return learn.working_state(state, self.settings, self.progress)
 
     def answers(self, state: State) -> Look:
         """What questions are passed on to."""
-        return ask.answering(state, self.settings, self.asked, self.place)
+        return ask.answering(self.whole(state), self.settings, self.asked, self.place)
 
     def look(self, state: State) -> NoReturn:
         """Refuse what needs covariance matrices."""
@@ -145,16 +148,16 @@ class LowRankCore:
     def factors_between_searches(self, state: State) -> FactorMixture | None:
         """The components as they are, without a search for the question; one during the warm-up, None before it."""
         with one_blas_thread():
-            return ask.between_searches(state, self.settings)
+            return ask.between_searches(self.whole(state), self.settings)
 
     @staticmethod
     def rows_seen(state: State) -> int:
         """Rows learned so far."""
-        return ask.rows_seen(state)
+        return learn.rows_seen(state)
 
-    @staticmethod
-    def effective_samples(state: State) -> float:
+    def effective_samples(self, state: State) -> float:
         """Weight of the rows that the model remembers."""
+        state = self.whole(state)
         room = 0.0 if state.model is None else state.model.room.weights[: state.model.room.size[0]].sum()
         known = 0.0 if state.model is None else state.model.components.mass.sum()
         return float(known + room + state.pending.weights[: state.pending.size].sum())
@@ -166,18 +169,19 @@ class LowRankCore:
 
     @staticmethod
     def rows_inside(state: State) -> int:
-        """Rows of the stream that the state holds: of the warm-up, the reservoir, the room and the waiting lists."""
+        """Rows of the stream that the state holds: pending ones, and of the reservoir, the room and waiting lists."""
         if state.model is None:
             return state.pending.size
         model = state.model
-        return int(model.reservoir.size[0] + model.room.size[0] + model.waiting.size.sum())
+        return state.pending.size + int(model.reservoir.size[0] + model.room.size[0] + model.waiting.size.sum())
 
     def rows_of_components(self, state: State) -> Array:
         """Rows behind each component."""
-        return np.empty(0) if state.model is None else flushed(state, self.settings).n
+        return np.empty(0) if state.model is None else flushed(self.whole(state), self.settings).n
 
     def sample(self, state: State, n: int) -> tuple[Array, Array, Array]:
         """At most n rows without gaps that the state holds, the weight of each, and that of what it stands for."""
+        state = self.whole(state)
         if state.model is None or state.frame is None:
             rows, own = state.pending.rows[: state.pending.size], state.pending.weights[: state.pending.size]
             stands_for = own
@@ -191,6 +195,7 @@ class LowRankCore:
 
     def column_moments(self, state: State) -> tuple[Array, Array] | None:
         """Mean and standard deviation of each column; None where a column was never seen."""
+        state = self.whole(state)
         if state.model is None or state.frame is None:
             rows = state.pending.rows[: state.pending.size]
             if not len(rows) or np.isnan(rows).all(axis=0).any():
@@ -212,7 +217,7 @@ class LowRankCore:
 
     def part(self, state: State, share: float) -> Part:
         """The state as a part of a merge."""
-        return Part(state, share)
+        return Part(self.whole(state), share)
 
     def merge(self, parts: Sequence[Part], names: Any, *, search: bool, most: int | None) -> State:
         """One state for the rows of all."""
@@ -224,7 +229,7 @@ class LowRankCore:
 
     def over_columns(self, state: State, own: list[Any], names: list[Any], donors: Sequence[Any]) -> State:
         """The state over other columns, for a core of so many; what donors know fills those that it lacks."""
-        own = list(own)
+        state, own = self.whole(state), list(own)
         missing = [name for name in names if name not in own]
         with one_blas_thread():
             while missing:

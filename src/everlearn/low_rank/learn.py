@@ -1,7 +1,14 @@
-"""Learning rows: the warm-up, blocks of rows between folds, and the rows at which the structure is reconsidered."""
+"""Learning rows: the warm-up, blocks of rows between folds, and searches that run in slices between rows.
+
+A search that is due at row n works on the state of that row, which stays as it is, and is adopted `lag` rows later:
+its result learns the rows that came since. Meanwhile a working copy learns them. So the model depends on the order of
+the rows only, and no row waits for a whole search.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +17,14 @@ from numpy.typing import NDArray
 
 from everlearn.base.interrupts import checkpoint
 from everlearn.base.scaling import nearest_power_of_two
+from everlearn.base.snapshot import copied
 from everlearn.linalg.backend_torch import TorchDevice
 from everlearn.linalg.chunked import has_gaps
 from everlearn.linalg.parallel import one_blas_thread
 from everlearn.low_rank.device import Resident
 from everlearn.low_rank.keep import room
-from everlearn.low_rank.keep.reconsider import first_model, reconsider
+from everlearn.low_rank.keep.reconsider import first_model, nothing_to_find, reconsider, reconsideration
+from everlearn.low_rank.keep.slices import sliced
 from everlearn.low_rank.kernels import rows as kernels
 from everlearn.low_rank.kernels.fold import fold
 from everlearn.low_rank.kernels.rows import Chunk
@@ -42,15 +51,28 @@ DEVICE_ROWS = 256
 FARTHEST = 1e15
 # Columns are put into units of their own where the variance of all is that of so few columns, as a share of them.
 FEW_COLUMNS = 0.02
+# Rows between a search and its adoption, at most, as a share of those before it, of the reservoir, whose memory they
+# take, and of the rows between two searches.
+LAG = 0.25
+# Seconds of a search's work that a row of up to 512 columns may wait for; more columns, more work.
+PACE, PACE_COLUMNS = 8e-3, 512
+# Rows that the result of a search learns in one slice.
+CAUGHT_UP = 16
 
 
 @dataclass
 class Progress:
-    """What can be worked out again from a state: what its sketches say."""
+    """What can be worked out again from a state: what its sketches say, and the search that is under way."""
 
-    readout: Readout | None = None
+    readout: Readout | None = None  # of the state, or of the working copy while there is one
+    working: State | None = None  # the state with the rows that came since the search was due
+    search: Generator[None, None, State] | None = None
+    found: State | None = None  # what the search came to, with some of those rows learned
+    caught_up: Readout | None = None  # what the sketches of `found` say
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A search under way is a generator, which Python cannot copy: in a copy or pickle of the model it begins again
+        # from the state, and comes to the same result.
         return Progress, ()
 
 
@@ -113,6 +135,24 @@ def next_search(state: State, settings: Settings) -> int:
     return min(more, searched + settings.interval)
 
 
+def lag(due: int, settings: Settings) -> int:
+    """Rows between the one at which a search is due and the one at which it is adopted."""
+    return max(1, int(LAG * min(due, settings.reservoir, settings.interval)))
+
+
+def rows_seen(state: State) -> int:
+    """Rows learned so far, those of the warm-up and of a search that is under way included."""
+    return state.n + state.pending.size
+
+
+def adopts_within(state: State, n_rows: int, settings: Settings) -> bool:
+    """Whether a search is worked out to its end within so many rows."""
+    if state.model is None:
+        return state.pending.size + n_rows >= settings.warmup
+    due = next_search(state, settings)
+    return rows_seen(state) + n_rows >= due + lag(due, settings)
+
+
 def learn(
     state: State,
     X: Array,
@@ -136,19 +176,152 @@ def learn(
                 at, state = _warm_up(state, X, weights, at, settings)
                 continue
             due = next_search(state, settings) if search else 2**62
-            stop = min(len(X), at + due - state.n)
+            if state.n == due and nothing_to_find(state, settings):
+                state = state._replace(searched=state.n)
+                continue
+            waits = state.n == due
+            end = due + lag(due, settings) if waits else due
+            stop = min(len(X), at + end - rows_seen(state))
             part = slice(at, stop)
-            assert state.frame is not None
             own = Info(info.log_density[part], info.z[part])
-            # What is left of rows with gaps, whose covariance waits, is the processor's.
-            if there is None or stop - at < DEVICE_ROWS or state.model.waiting.variance.any():
-                state = _learn_rows(state, X[part], weights[part], settings, progress, own)
+            if waits:
+                state = _learn_pending(state, X[part], weights[part], settings, progress, own, there)
+                if rows_seen(state) == end:
+                    state = _adopt(state, settings, progress, device)
+                else:
+                    _advance(state, settings, progress, stop - at)
             else:
-                state = _learn_on_device(state, X[part], weights[part], settings, progress, own, there)
-            if state.n == due:
-                state, progress.readout = reconsider(state, settings, device), None
+                state = _learn_some(state, X[part], weights[part], settings, progress, own, there)
             at = stop
     return state, info
+
+
+def _learn_some(
+    state: State,
+    X: Array,
+    weights: Array,
+    settings: Settings,
+    progress: Progress,
+    info: Info,
+    device: TorchDevice | None,
+) -> State:
+    """Learn rows between two searches, on the device if it pays."""
+    assert state.model is not None
+    # What is left of rows with gaps, whose covariance waits, is the processor's.
+    if device is None or len(X) < DEVICE_ROWS or state.model.waiting.variance.any():
+        return _learn_rows(state, X, weights, settings, progress, info)
+    return _learn_on_device(state, X, weights, settings, progress, info, device)
+
+
+# -- while a search is under way ------------------------------------------------------------------------
+
+
+def working_state(state: State, settings: Settings, progress: Progress) -> State:
+    """The state with all rows learned: itself, or its copy that has learned the pending rows."""
+    rows, weights, n = state.pending
+    if state.model is None or n == 0:
+        return state
+    if progress.working is None:
+        progress.working, progress.readout = _without_pending(copied(state)), None
+        told = Info(np.empty(n), np.empty(n))
+        progress.working = _learn_rows(progress.working, rows[:n], weights[:n], settings, progress, told)
+    return progress.working
+
+
+def _without_pending(state: State) -> State:
+    D = state.pending.rows.shape[1]
+    return state._replace(pending=Pending(np.zeros((0, D)), np.zeros(0), 0))
+
+
+def _learn_pending(
+    state: State,
+    X: Array,
+    weights: Array,
+    settings: Settings,
+    progress: Progress,
+    info: Info,
+    device: TorchDevice | None,
+) -> State:
+    """Keep rows until the search is adopted; the working copy learns them."""
+    pending = state.pending
+    if pending.size == 0:
+        room, D = lag(state.n, settings), X.shape[1]
+        pending = Pending(np.zeros((room, D)), np.zeros(room), 0)
+        # What the sketches say is the same in the copy.
+        progress.working, progress.search, progress.found = _without_pending(copied(state)), None, None
+    working = working_state(state, settings, progress) if pending.size else progress.working
+    assert working is not None
+    progress.working = _learn_some(working, X, weights, settings, progress, info, device)
+    end = pending.size + len(X)
+    pending.rows[pending.size : end] = X
+    pending.weights[pending.size : end] = weights
+    return state._replace(pending=pending._replace(size=end))
+
+
+def _advance(state: State, settings: Settings, progress: Progress, rows: int) -> None:
+    """Some slices of the search that is due; when it is done, its result learns the rows that came meanwhile."""
+    now = time.thread_time()
+    D = state.pending.rows.shape[1]
+    end, slice_seconds = now + rows * PACE * max(1.0, D / PACE_COLUMNS), 0.0
+    if progress.search is None and progress.found is None:
+        progress.search = sliced(reconsideration(_without_pending(state), settings))
+    # The next slice takes about as long as the last one.
+    while now + 0.5 * slice_seconds < end:
+        if progress.search is not None:
+            try:
+                next(progress.search)
+            except StopIteration as stop:
+                progress.search, progress.found, progress.caught_up = None, stop.value, None
+        elif not _catch_up(state, settings, progress, CAUGHT_UP, None):
+            break
+        now, slice_seconds = time.thread_time(), time.thread_time() - now
+
+
+def _catch_up(state: State, settings: Settings, progress: Progress, most: int, device: TorchDevice | None) -> bool:
+    """Let the result of a search learn some pending rows; returns whether there were any."""
+    assert progress.found is not None
+    rows, weights, n = state.pending
+    first = progress.found.n - state.n
+    last = min(n, first + most)
+    if first == last:
+        return False
+    quiet, told = settings._replace(reservoir=0), Info(np.empty(last - first), np.empty(last - first))
+    own = Progress(progress.caught_up)
+    progress.found = _learn_some(progress.found, rows[first:last], weights[first:last], quiet, own, told, device)
+    progress.caught_up = own.readout
+    return True
+
+
+def _adopt(state: State, settings: Settings, progress: Progress, device: TorchDevice | None) -> State:
+    """Finish the search that is due, let its result learn the pending rows, and go on with it."""
+    working = working_state(state, settings, progress)
+    assert working.model is not None
+    if progress.found is None:
+        if progress.search is None:
+            progress.found = reconsider(_without_pending(state), settings, device)
+        else:
+            progress.found = finished(progress.search)
+        progress.caught_up = None
+    there = None if device is None or has_gaps(state.pending.rows) else device
+    _catch_up(state, settings, progress, state.pending.size, there)
+    found, progress.readout = progress.found, progress.caught_up
+    assert found.model is not None
+    progress.working = progress.search = progress.found = progress.caught_up = None
+    # The sample of the working copy was offered the rows as they came.
+    return found._replace(model=found.model._replace(reservoir=working.model.reservoir))
+
+
+def finished(search: Generator[None, None, State]) -> State:
+    """Work a search out to its end; Ctrl-C is heard between two slices of it."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        checkpoint()
+
+
+# -- rows -----------------------------------------------------------------------------------------------
 
 
 def _warm_up(state: State, X: Array, weights: Array, at: int, settings: Settings) -> tuple[int, State]:

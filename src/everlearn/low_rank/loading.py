@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.low_rank.learn import next_search
+from everlearn.low_rank.learn import lag, next_search
 from everlearn.low_rank.state import Settings, State
 from everlearn.persistence.schema import MOST_WEIGHT, check_state, require
 
@@ -22,8 +22,14 @@ def check(state: Any, D: int, settings: Settings) -> None:
         require(((weights > 0.0) & (weights <= MOST_WEIGHT)).all(), "a pending row has a weight that cannot be")
         return
     require(state.frame is not None and state.prior_noise > 0.0, "it has components but no scale")
-    require(pending.size == 0, "it has rows of a warm-up that is over")
-    require(state.searched <= state.n < next_search(state, settings), "its next search should have been made")
+    due = next_search(state, settings)
+    require(state.searched <= state.n <= due, "its next search should have been made")
+    # Rows are pending only while a search is under way, fewer than it is adopted after.
+    room = lag(due, settings) if pending.size else sizes["P"]
+    require(pending.size == 0 or state.n == due, "it has pending rows but no search")
+    require(pending.size <= max(room - 1, 0) and sizes["P"] == room, "its search should have been adopted")
+    weights = pending.weights[: pending.size]
+    require(((weights > 0.0) & (weights <= MOST_WEIGHT)).all(), "a pending row has a weight that cannot be")
     model = state.model
     c, waiting, room, sample = model.components, model.waiting, model.room, model.reservoir
     require(1 <= sizes["K"] and sizes["H"] == settings.room, "it has another room for strange rows")

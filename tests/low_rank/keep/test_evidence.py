@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from everlearn.low_rank.keep.evidence import PRICE, Part, coordinates, em, fit, judge, log_joint, log_likelihood
+from everlearn.low_rank.keep.slices import at_once
 from low_rank_toys import one, several
 
 
@@ -55,11 +56,11 @@ def test_two_groups_pay_and_one_does_not(D):
     rng = np.random.default_rng(3)
     order = rng.permutation(80)
     apart = several(rng, 80, D, K=2)[order]
-    verdict = judge(coordinates(apart, np.ones(80)), 8)
+    verdict = at_once(judge(coordinates(apart, np.ones(80)), 8), D)
     assert verdict.gain > 10.0 * PRICE
     assert abs((verdict.side == (order < 40)).mean() - 0.5) >= 0.475  # but for a row or two that fit both
     assert verdict.gain_of_given == -np.inf
-    single = judge(coordinates(one(rng, 80, D), np.ones(80)), 8)
+    single = at_once(judge(coordinates(one(rng, 80, D), np.ones(80)), 8), D)
     assert single.gain < PRICE
 
 
@@ -67,7 +68,8 @@ def test_a_given_parting_is_judged_as_it_is():
     rng = np.random.default_rng(4)
     rows = coordinates(several(rng, 80, 40, K=2), np.ones(80))
     right, wrong = np.arange(80) < 40, rng.random(80) < 0.5
-    assert judge(rows, 8, right).gain_of_given > PRICE > judge(rows, 8, wrong).gain_of_given
+    gains = [at_once(judge(rows, 8, side), D).gain_of_given for side in (right, wrong)]
+    assert gains[0] > PRICE > gains[1]
 
 
 def test_a_part_of_few_rows_dies_out():

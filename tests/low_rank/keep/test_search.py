@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from everlearn.low_rank.keep.search import search
+from everlearn.low_rank.keep.slices import at_once
 from everlearn.low_rank.state import Settings, readout_of
 from low_rank_toys import one, several
 
@@ -13,7 +14,8 @@ SETTINGS = Settings(8, 8, 50, 500, 16, 0, 64, 1.0, 2**60, 0)
 def found(X, settings=SETTINGS):
     Z = X - X.mean(axis=0)
     noise = float(Z.var())
-    components, labels = search(Z, np.ones(len(Z)), np.zeros(len(Z), np.intp), noise, settings)
+    work = search(Z, np.ones(len(Z)), np.zeros(len(Z), np.intp), noise, settings)
+    components, labels = at_once(work, Z.shape[1])
     return components, labels, readout_of(components, noise).rank
 
 
@@ -39,7 +41,8 @@ def test_groups_that_are_not_two_are_merged():
     rng = np.random.default_rng(1)
     X = one(rng, 120, 100)
     Z = X - X.mean(axis=0)
-    components, _ = search(Z, np.ones(120), rng.integers(3, size=120), float(Z.var()), SETTINGS)
+    work = search(Z, np.ones(120), rng.integers(3, size=120), float(Z.var()), SETTINGS)
+    components, _ = at_once(work, 100)
     assert len(components.n) == 1
 
 

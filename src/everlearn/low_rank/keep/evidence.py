@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from everlearn.low_rank.keep.slices import Work
 from everlearn.low_rank.kernels.shape import LEAST_RATIO, spiked_shape
 from everlearn.typing import Array
 
@@ -133,35 +134,43 @@ class Verdict(NamedTuple):
     gain_of_given: float  # of the parting that was given, as it is; -inf without one
 
 
-def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) -> Verdict:
+def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) -> Work:
     """Part a group in two, and say by how much that predicts rows better: each half of them by the other half.
 
     In-sample likelihood is no guide where there are fewer rows than columns: wrong partings fit their own rows better
     than the right one. Rows of a single Gaussian lose by being split, about half a nat for each parameter, which is
-    far more than the best of a few starts gains by chance.
+    far more than the best of a few starts gains by chance. Work in slices; its result is a `Verdict`.
     """
     index = np.arange(len(rows.rest))
     folds = [index % FOLDS == k for k in range(FOLDS)]
     halves = [(rows.some(~asked), rows.some(asked), ~asked) for asked in folds]
     # One Gaussian of each half, asked about the other half: what two have to beat.
     ones = [log_likelihood(asked, [fit(own, np.ones(len(own.rest)), rank)]) for own, asked, _ in halves]
+    yield
 
-    def gain(side: NDArray[np.bool_], rounds: int) -> float:
+    def gain(side: NDArray[np.bool_], rounds: int) -> Work:
         total = 0.0
         for (own, asked, of), one in zip(halves, ones, strict=True):
             two = em(own, side[of], rounds, rank)
             if two is None:
                 return -np.inf
             total += log_likelihood(asked, two[0]) - one
+            yield
         return total
 
-    sides = sorted(starts(rows), key=lambda side: -gain(side, FIRST_ROUNDS))[:GO_ON]
-    sides += [] if given is None else [given]
-    gains = np.array([gain(side, ROUNDS) for side in sides])
-    as_given = -np.inf if given is None else gain(given, 1)
+    tried = []
+    for side in starts(rows):
+        tried.append(((yield from gain(side, FIRST_ROUNDS)), side))
+    tried.sort(key=lambda one: -one[0])
+    sides = [side for _, side in tried[:GO_ON]] + ([] if given is None else [given])
+    gains = np.empty(len(sides))
+    for i, side in enumerate(sides):
+        gains[i] = yield from gain(side, ROUNDS)
+    as_given = -np.inf if given is None else (yield from gain(given, 1))
     # Fitted to all rows in the end; a start that held up in halves may still lose a part on the whole.
     for i in np.argsort(-gains, kind="stable"):
         whole = em(rows, sides[i], ROUNDS, rank) if gains[i] > -np.inf else None
+        yield
         if whole is not None:
             side = whole[1][:, 0] > 0.5
             if side.any() and not side.all():

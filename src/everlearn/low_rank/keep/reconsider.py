@@ -6,10 +6,12 @@ import numpy as np
 
 from everlearn.base.snapshot import copied
 from everlearn.gaussian.factor_analysers import FactorMixture, draw_gaps
+from everlearn.gaussian.mixture import patterns
 from everlearn.linalg.backend_torch import TorchDevice
 from everlearn.low_rank.device import SentRows
 from everlearn.low_rank.keep.room import learn_by_best
 from everlearn.low_rank.keep.search import Labels, log_joint, search
+from everlearn.low_rank.keep.slices import Work, at_once
 from everlearn.low_rank.kernels.fold import fold, top_directions
 from everlearn.low_rank.state import (
     Components,
@@ -34,6 +36,8 @@ FADED = 1e-3
 SAME = 0.9
 # Times that the gaps of the sampled rows are filled, at most.
 COMPLETIONS = 4
+# Rows of a slice whose gaps are filled.
+FILLED_ROWS = 16
 # Rows that the calibration counts for after a search has changed the components.
 RECALIBRATED = 50.0
 
@@ -80,8 +84,20 @@ def reconsider(state: State, settings: Settings, device: TorchDevice | None = No
     On a `device` the rows of the reservoir are scored there.
     """
     assert state.model is not None
-    if settings.fixed == len(state.model.components.n) == 1:
-        return state._replace(searched=state.n)  # there is nothing to find
+    work = reconsideration(state, settings, device)
+    return at_once(work, state.model.components.mean.shape[1])  # type: ignore[no-any-return]
+
+
+def nothing_to_find(state: State, settings: Settings) -> bool:
+    """Whether a search could change nothing."""
+    return state.model is not None and settings.fixed == len(state.model.components.n) == 1
+
+
+def reconsideration(state: State, settings: Settings, device: TorchDevice | None = None) -> Work:
+    """`reconsider` as work in slices."""
+    assert state.model is not None
+    if nothing_to_find(state, settings):
+        return state._replace(searched=state.n)
     before = flushed(state, settings)
     sample, weights, ratio = sampled(state.model.reservoir, settings)
     # What is fitted to faded rows is as sure as that of their effective number (Kish, 1965), not of their weight: half
@@ -92,11 +108,14 @@ def reconsider(state: State, settings: Settings, device: TorchDevice | None = No
     found, own, labels = before, np.zeros(0, np.intp), np.zeros(0, np.intp)
     # Gaps that were filled by few components hide that there are more: what is found fills them anew.
     for step in range(COMPLETIONS if gaps else 1):
-        rows = draw_gaps(sample, factor_mixture(found, readout_of(found, state.prior_noise)), rng) if gaps else sample
+        rows = sample
+        if gaps:
+            rows = yield from _filled(sample, factor_mixture(found, readout_of(found, state.prior_noise)), rng)
         sent = None if device is None else SentRows(device, rows)
-        start = np.argmax(log_joint(rows, found, state.prior_noise, sent), axis=1)
+        joint = yield from log_joint(rows, found, state.prior_noise, sent)
+        start = np.argmax(joint, axis=1)
         own, K = (own if step else start), len(found.n)
-        found, labels = search(rows, sure * weights, start, state.prior_noise, settings, sent)
+        found, labels = yield from search(rows, sure * weights, start, state.prior_noise, settings, sent)
         if len(found.n) == K:
             break
     found = counted(found, 1.0 / sure)
@@ -110,6 +129,17 @@ def reconsider(state: State, settings: Settings, device: TorchDevice | None = No
     calibration = state.model.calibration.copy()
     calibration[0] = min(calibration[0], RECALIBRATED)
     return state._replace(searched=state.n, model=model._replace(calibration=calibration))
+
+
+def _filled(sample: Array, mixture: FactorMixture, rng: np.random.Generator) -> Work:
+    """Rows with their gaps filled by draws, some rows a slice: in the order of `draw_gaps`, pattern by pattern."""
+    out = np.empty_like(sample)
+    order = np.concatenate([rows for _, rows in patterns(sample)])
+    for start in range(0, len(order), FILLED_ROWS):
+        some = order[start : start + FILLED_ROWS]
+        out[some] = draw_gaps(sample[some], mixture, rng)
+        yield
+    return out
 
 
 def carried(before: Components, own: Labels, found: Components, labels: Labels, shares: Array) -> Components:
@@ -158,5 +188,5 @@ def merged(parts: Components) -> Components:
 
 def first_model(rows: Array, weights: Array, reservoir: Reservoir, prior_noise: float, settings: Settings) -> Model:
     """The model of the rows of the warm-up, which have no gaps."""
-    found, _ = search(rows, weights, np.zeros(len(rows), np.intp), prior_noise, settings)
+    found, _ = at_once(search(rows, weights, np.zeros(len(rows), np.intp), prior_noise, settings), rows.shape[1])
     return model_of(found, settings, reservoir)

@@ -1,14 +1,17 @@
-"""Structure search on the reservoir: groups of rows are split and merged by held-out likelihood, then refitted."""
+"""Structure search on the reservoir: groups of rows are split and merged by held-out likelihood, then refitted.
+
+Every function that works for long is work in slices (`slices.py`), so that the rows of a stream need not wait for it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.linalg.backend import each
 from everlearn.low_rank.device import SentRows
 from everlearn.low_rank.keep import evidence
 from everlearn.low_rank.keep.evidence import FEWEST, PRICE, Verdict
+from everlearn.low_rank.keep.slices import Work, at_once
 from everlearn.low_rank.kernels.fold import fold
 from everlearn.low_rank.state import (
     Components,
@@ -31,10 +34,17 @@ SPLITTABLE = 16
 ROUNDS = 6
 # Rows of one fold when a component is made from rows, at most.
 FOLD_ROWS = 64
+# Rows of a slice that are scored, and products of them and all directions, at most.
+SCORED_ROWS, SCORED_NUMBERS = 64, 2**15
 
 
 def component_of_rows(rows: Array, weights: Array, settings: Settings) -> Components:
-    """One component that has learned the rows, in folds that grow with it, so that energies are held out."""
+    """One component that has learned the rows."""
+    return at_once(learn_component(rows, weights, settings), rows.shape[1])  # type: ignore[no-any-return]
+
+
+def learn_component(rows: Array, weights: Array, settings: Settings) -> Work:
+    """Work that gives one component of rows, learned in folds that grow with it, so that energies are held out."""
     D = rows.shape[1]
     c, waiting = no_components(1, D, settings.rank), nothing_waiting(1, D, settings._replace(quota=FOLD_ROWS))
     at = 0
@@ -47,27 +57,27 @@ def component_of_rows(rows: Array, weights: Array, settings: Settings) -> Compon
         waiting.size[0] = size
         fold(c, waiting, 0, 1.0)
         at += size
+        yield
     c.mass[:] = c.n
     return c
 
 
-def components_of_groups(rows: Array, weights: Array, labels: Labels, settings: Settings) -> Components:
-    """A component for each group; groups are numbered from 0 without gaps."""
-    K = int(labels.max()) + 1
-    parts = [component_of_rows(rows[labels == k], weights[labels == k], settings) for k in range(K)]
-    return joined(parts)
-
-
 def log_joint(
     rows: Array, components: Components, prior_noise: float, sent: SentRows | None = None, some: Labels | None = None
-) -> Array:
+) -> Work:
     """Log-density of each row and component, with the mixture weights, (n, K); of some rows, where they are given.
 
-    `sent` are the rows on a device, if they are there.
+    `sent` are the rows on a device, if they are there. Work in slices.
     """
     readout = readout_of(components, prior_noise)
+    yield
     if sent is None:
-        d2 = squared_distances(rows if some is None else rows[some], readout)
+        d2 = np.empty((len(rows) if some is None else len(some), len(components.n)))
+        step = max(SCORED_ROWS, SCORED_NUMBERS // (readout.B.shape[0] * readout.B.shape[1]))
+        for start in range(0, len(d2), step):
+            part = slice(start, start + step)
+            d2[part] = squared_distances(rows[part] if some is None else rows[some[part]], readout)
+            yield
     else:
         d2 = sent.distances(readout, some)
     share = components.mass / components.mass.sum()
@@ -102,53 +112,62 @@ class Search:
         """Number of groups."""
         return int(self.labels.max()) + 1
 
-    def components(self) -> Components:
+    def components(self) -> Work:
         """A component for each group; those of groups that have not changed are not made again."""
         groups = [np.flatnonzero(self.labels == k) for k in range(self.K)]
-        made = each(self.component, groups, self.rows.shape[1])
+        made = yield [self.component(own) for own in groups]
         self.made = {own.tobytes(): component for own, component in zip(groups, made, strict=True)}
         return joined(made)
 
-    def component(self, own: Labels) -> Components:
+    def component(self, own: Labels) -> Work:
         """The component of some rows."""
         found = self.made.get(own.tobytes())
-        return component_of_rows(self.rows[own], self.weights[own], self.settings) if found is None else found
+        if found is None:
+            found = yield from learn_component(self.rows[own], self.weights[own], self.settings)
+        return found
 
-    def coordinates(self, own: Labels) -> evidence.Coordinates:
+    def coordinates(self, own: Labels) -> Work:
         """Principal coordinates of some rows, with columns in units of their noise."""
-        psi = 1.0 / readout_of(self.component(own), self.prior_noise).inverse_psi[0]
-        return evidence.coordinates(self.rows[own] / np.sqrt(psi), self.weights[own])
+        component = yield from self.component(own)
+        psi = 1.0 / readout_of(component, self.prior_noise).inverse_psi[0]
+        Y = self.rows[own] / np.sqrt(psi)
+        yield
+        found = evidence.coordinates(Y, self.weights[own])
+        yield
+        return found
 
     def judged(self, own: Labels) -> Labels:
         """Rows of a group on which it is judged: evenly spread over it."""
         return own[:: max(1, -(-len(own) // JUDGED))]
 
-    def verdict(self, k: int) -> Verdict | None:
+    def verdict(self, k: int) -> Work:
         """Whether a group is better as two; None where it is too small to tell."""
         own = self.judged(np.flatnonzero(self.labels == k))
-        return None if len(own) < SPLITTABLE else self.judge(own)
+        return None if len(own) < SPLITTABLE else (yield from self.judge(own))
 
-    def judge(self, own: Labels, side: NDArray[np.bool_] | None = None) -> Verdict:
+    def judge(self, own: Labels, side: NDArray[np.bool_] | None = None) -> Work:
         """`evidence.judge` of some rows; what was judged before is remembered."""
         key = own.tobytes(), b"" if side is None else side.tobytes()
         if key not in self.verdicts:
-            self.verdicts[key] = evidence.judge(self.coordinates(own), self.settings.rank, side)
+            rows = yield from self.coordinates(own)
+            self.verdicts[key] = yield from evidence.judge(rows, self.settings.rank, side)
         return self.verdicts[key]
 
-    def part(self, own: Labels, side: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def part(self, own: Labels, side: NDArray[np.bool_]) -> Work:
         """The side of every row of a group, from that of the judged ones; None if one side is empty."""
         some = self.judged(own)
-        parts = components_of_groups(self.rows[some], self.weights[some], (~side).astype(np.intp), self.settings)
-        first = np.argmax(log_joint(self.rows, parts, self.prior_noise, self.sent, own), axis=1) == 0
+        halves = some[side], some[~side]
+        parts = joined((yield [learn_component(self.rows[half], self.weights[half], self.settings) for half in halves]))
+        joint = yield from log_joint(self.rows, parts, self.prior_noise, self.sent, own)
+        first = np.argmax(joint, axis=1) == 0
         return None if first.all() or not first.any() else first
 
-    def split_all(self) -> int:
+    def split_all(self) -> Work:
         """Split groups while that predicts held-out rows better; returns how many were."""
         most, fixed = self.settings.fixed or self.settings.most, self.settings.fixed
         if self.K >= most:
             return 0
-        groups = range(self.K)
-        verdicts = dict(zip(groups, each(self.verdict, groups, self.rows.shape[1]), strict=True))
+        verdicts = dict(enumerate((yield [self.verdict(k) for k in range(self.K)])))
         splits = 0
         while self.K < most:
             open_ = {k: v for k, v in verdicts.items() if v is not None and v.gain > (-np.inf if fixed else PRICE)}
@@ -157,21 +176,21 @@ class Search:
             # Best first: what is split changes which groups are worth splitting.
             k = max(open_, key=lambda group: open_[group].gain)
             own = np.flatnonzero(self.labels == k)
-            first = self.part(own, open_[k].side)
+            first = yield from self.part(own, open_[k].side)
             verdicts[k] = None
             if first is not None:
                 self.labels[own[~first]] = new = self.K
-                verdicts[k], verdicts[new] = self.verdict(k), self.verdict(new)
+                verdicts[k], verdicts[new] = yield [self.verdict(k), self.verdict(new)]
                 splits += 1
         return splits
 
-    def refine(self) -> Components:
+    def refine(self) -> Work:
         """Classification EM over all rows: components from groups, groups from components."""
-        components = self.components()
+        components = yield from self.components()
         for _ in range(ROUNDS):
             if self.K == 1:
                 break
-            joint = log_joint(self.rows, components, self.prior_noise, self.sent)
+            joint = yield from log_joint(self.rows, components, self.prior_noise, self.sent)
             new = np.argmax(joint, axis=1)
             # A group of too few rows has no shape; its rows go to their next best component.
             few = np.bincount(new, self.weights, self.K) < FEWEST
@@ -181,27 +200,27 @@ class Search:
             if (new == self.labels).all():
                 break
             self.labels = numbered(new)
-            components = self.components()
+            components = yield from self.components()
         return components
 
-    def merge_all(self, components: Components) -> int:
+    def merge_all(self, components: Components) -> Work:
         """Merge pairs of groups that are not better apart, or part them in a better way; returns how many were."""
         moves = 0
         while self.K > 1:
-            pair = self._pair_to_merge(components)
+            pair = yield from self._pair_to_merge(components)
             if pair is None:
                 break
             self.labels[self.labels == pair[1]] = pair[0]
             self.labels = numbered(self.labels)
-            components = self.components()
+            components = yield from self.components()
             moves += 1
         return moves + self.reparted
 
-    def _pair_to_merge(self, components: Components) -> tuple[int, int] | None:
+    def _pair_to_merge(self, components: Components) -> Work:
         """The pair of groups that are least worth being two, if they are not: those that lose least by the other's."""
         self.reparted = 0
         forced = self.K > (self.settings.fixed or self.settings.most)
-        joint = log_joint(self.rows, components, self.prior_noise, self.sent)
+        joint = yield from log_joint(self.rows, components, self.prior_noise, self.sent)
         # Log-likelihood that the rows of group k lose under the component of another group.
         loss = np.empty((self.K, self.K))
         for k in range(self.K):
@@ -222,12 +241,13 @@ class Search:
                 if self.settings.fixed:
                     continue
                 return i, j
-            found = self.judge(both, self.labels[both] == i)
+            found = yield from self.judge(both, self.labels[both] == i)
             if not self.settings.fixed and found.gain <= PRICE:
                 return i, j
             # A bad split does not mend itself: groups are parted anew where another parting predicts better.
             own = np.flatnonzero((self.labels == i) | (self.labels == j))
-            first = self.part(own, found.side) if found.gain > found.gain_of_given + PRICE else None
+            better = found.gain > found.gain_of_given + PRICE
+            first = (yield from self.part(own, found.side)) if better else None
             if first is not None:
                 self.labels[own[first]], self.labels[own[~first]] = i, j
                 self.reparted += 1
@@ -236,15 +256,15 @@ class Search:
 
 def search(
     rows: Array, weights: Array, labels: Labels, prior_noise: float, settings: Settings, sent: SentRows | None = None
-) -> tuple[Components, Labels]:
+) -> Work:
     """Components of the rows and the group of each row, from groups to start with; `sent` are the rows on a device."""
     found = Search(rows, weights, labels, prior_noise, settings, sent)
-    components = found.components()
+    components = yield from found.components()
     for _ in range(3):
-        moves = found.split_all()
-        components = found.refine()
-        moves += found.merge_all(components)
+        moves = yield from found.split_all()
+        components = yield from found.refine()
+        moves += yield from found.merge_all(components)
         if not moves:
             break
-        components = found.refine()
+        components = yield from found.refine()
     return components, found.labels
