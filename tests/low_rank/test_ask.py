@@ -9,8 +9,8 @@ from everlearn.gaussian import conditional
 from everlearn.low_rank import ask
 from everlearn.low_rank.ask import Asked
 from everlearn.low_rank.keep.search import component_of_rows
-from everlearn.low_rank.learn import in_frame
-from everlearn.low_rank.state import Settings, readout_of, squared_distances
+from everlearn.low_rank.state import Frame, Settings, readout_of, squared_distances
+from everlearn.low_rank.subspace import Sketched, projected
 from low_rank_toys import learned, one
 from naive.low_rank import covariance
 
@@ -141,7 +141,9 @@ def test_sampled_rows_are_as_far_as_from_a_component_without_them():
         return component, readout_of(component, 1.0)
 
     without = [squared_distances(X[i : i + 1], readout(np.delete(X, i, axis=0))[1])[0, 0] for i in range(60)]
-    found = ask.left_out_roots(*readout(X), X)
+    component, whole = readout(X)
+    frame = Frame(np.zeros(D), np.ones(D), np.zeros(D))
+    found, _ = ask.left_out_roots(component, whole, projected(Sketched(component, whole, frame), 5, 1.0), X)
     inside = squared_distances(X, readout(X)[1])[:, 0]
     assert np.corrcoef(found, np.cbrt(without))[0, 1] > 0.9  # in the order of the rows
     wanted = np.cbrt(without).mean()
@@ -165,37 +167,23 @@ def test_an_answer_is_remembered_until_the_next_row_and_changes_nothing(state):
         np.testing.assert_array_equal(old, new)
 
 
-def test_even_noise_is_a_mixture_of_ppca(look):
-    """Squared distances and log-determinants beside dense covariances with the mean noise of each component."""
-    c, even = look.components, ask.isotropic(look.components, look.readout)
-    Z = in_frame(STREAM[200:210], look.frame)
-    for k, (W, s) in enumerate(zip(look.internal.loadings, look.readout.noise, strict=True)):
-        S = covariance(W, np.full(D, s))
-        d2 = [e @ np.linalg.solve(S, e) for e in Z - c.mean[k]]
-        np.testing.assert_allclose(squared_distances(Z, even)[:, k], d2, rtol=1e-6)
-        assert even.log_det[k] == pytest.approx(np.linalg.slogdet(S)[1], rel=1e-9)
-    heights = ask.heights_above_least(c, even)
-    assert heights.min() == 0.0
-    assert np.ptp(heights - even.log_det + 2.0 * np.log(c.mass)) == pytest.approx(0.0, abs=1e-9)
-
-
 def test_a_p_value_sees_one_quiet_column_and_all_columns_together():
-    """A quiet column as far out as is usual of the others, and 1.6 times the usual noise in all of them."""
+    """A quiet column as far out as is usual of the others, and 1.7 times the usual noise in all of them."""
     rng = np.random.default_rng(3)
     X = one(rng, 900, 40)
     X[:, 0] = 0.01 * rng.normal(size=900)
     asked = ask.look_of(learned(X[:400], SETTINGS._replace(fixed=1, rank=3)), SETTINGS._replace(fixed=1, rank=3))
     quiet, loud = X[400:500].copy(), X[400:500].copy()
     quiet[:, 0] += 0.8
-    loud[:, 1:] += 1.25 * rng.normal(size=(100, 39))
+    loud[:, 1:] += 1.4 * rng.normal(size=(100, 39))
     assert (asked.p_values(quiet) < 0.01).mean() > 0.9
     assert (asked.p_values(loud) < 0.01).mean() > 0.9
-    assert (asked.p_values(X[400:]) < 0.01).mean() < 0.04
+    assert (asked.p_values(X[400:]) < 0.01).mean() < 0.02
 
 
 def test_a_share_is_that_of_the_sample_and_in_proportion_below_it():
     sample = np.linspace(0.0, 1.0, 401)[1:] ** 2
     np.testing.assert_allclose(ask.share_below(sample[19:], sample), (np.arange(19, 400) + 0.5) / 400)
     np.testing.assert_allclose(ask.share_below(sample[19] * np.array([1e-9, 0.5]), sample), [19.5e-9 / 400, 9.75 / 400])
-    # A harmonic mean is at most twice the smaller p-value.
-    np.testing.assert_allclose(ask.harmonic_mean(np.array([0.3, 1e-6]), np.array([0.3, 1.0])), [0.3, 2e-6], rtol=1e-5)
+    # The harmonic mean is at most five times the first p-value.
+    np.testing.assert_allclose(ask.harmonic_mean(np.array([0.3, 1e-6]), np.array([0.3, 1.0])), [0.3, 5e-6], rtol=1e-4)

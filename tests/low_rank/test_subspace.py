@@ -5,7 +5,7 @@ import numpy as np
 from everlearn.low_rank.ask import Look
 from everlearn.low_rank.keep.search import component_of_rows
 from everlearn.low_rank.state import Frame, Settings, joined, readout_of
-from everlearn.low_rank.subspace import common_subspace, moments
+from everlearn.low_rank.subspace import common_subspace, moments, projected
 from low_rank_toys import one
 from naive import low_rank as naive
 
@@ -53,3 +53,16 @@ def test_components_in_the_subspace():
         np.testing.assert_allclose(means[k], space.coordinates(rows).mean(axis=0), atol=1e-9)
         W = look.internal.loadings[k] @ space.axes.T
         np.testing.assert_allclose(covariances[k], W.T @ W + 2.0 * look.readout.noise[k] * np.eye(6))
+
+
+def test_rows_are_scored_in_the_subspace_by_dense_algebra():
+    rng = np.random.default_rng(2)
+    look = look_of_rows(rows_of_classes(rng))
+    space, Z = projected(look, 6, 3.0), rng.normal(size=(4, D))
+    counts, means, covariances = moments(look, common_subspace([look], 6), 3.0)
+    C = (Z - space.space.centre) @ space.space.axes.T
+    for k in range(3):
+        d2 = [e @ np.linalg.solve(covariances[k], e) for e in C - means[k]]
+        np.testing.assert_allclose(space.distances(Z)[:, k], d2, rtol=1e-8)
+    heights = np.linalg.slogdet(covariances)[1] - 2.0 * np.log(counts / counts.sum())
+    np.testing.assert_allclose(space.heights, heights - heights.min(), atol=1e-9)

@@ -7,18 +7,34 @@ columns, most of which hold noise only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from everlearn.low_rank.ask import Look
 from everlearn.low_rank.kernels.fold import top_directions
 from everlearn.low_rank.learn import in_frame
-from everlearn.low_rank.state import Frame
+from everlearn.low_rank.state import Components, Frame, Readout
 from everlearn.typing import Array
 
 # Rows of scaled directions that are reduced at once.
 STACKED = 400
+
+
+class Known(Protocol):
+    """A mixture, as far as a subspace is made of it."""
+
+    components: Components
+    readout: Readout
+    frame: Frame
+
+
+class Sketched(NamedTuple):
+    """A mixture without anything to answer with."""
+
+    components: Components
+    readout: Readout
+    frame: Frame
 
 
 class Subspace(NamedTuple):
@@ -45,7 +61,7 @@ class Moments(NamedTuple):
     covariances: Array  # (K, G, G)
 
 
-def common_subspace(looks: Sequence[Look], G: int) -> Subspace:
+def common_subspace(looks: Sequence[Known], G: int) -> Subspace:
     """The axes of the largest total scatter: within components and between their means; no row is needed.
 
     Sketches are stacked and reduced to G directions, 400 rows at a time: exact up to what these cuts lose.
@@ -72,19 +88,20 @@ def common_subspace(looks: Sequence[Look], G: int) -> Subspace:
     return Subspace(frame, centre, top[: max(used_axes, 1)].copy())
 
 
-def _means(look: Look, frame: Frame) -> Array:
+def _means(look: Known, frame: Frame) -> Array:
     """Means of the components in the coordinates of a frame."""
     raw = look.components.mean / look.frame.inverse + (look.frame.centre - frame.centre)
     return np.asarray(raw * frame.inverse)
 
 
-def moments(look: Look, space: Subspace, loudness: float) -> Moments:
+def moments(look: Known, space: Subspace, loudness: float) -> Moments:
     """The components of a mixture in a subspace, with `loudness` times their mean noise in it.
 
     The mean over all columns is that of dead and quiet ones too, while the subspace holds the loud ones.
     """
     ratio = space.frame.inverse / look.frame.inverse
-    A = (look.internal.loadings * ratio) @ space.axes.T
+    loadings = np.sqrt(look.readout.loading)[:, :, None] * look.components.directions
+    A = (loadings * ratio) @ space.axes.T
     noise = loudness * look.readout.noise * float(np.mean(ratio**2))
     # W'W projected on the axes; of the noise, which is the same in all directions, the projection is itself.
     covariances = np.swapaxes(A, 1, 2) @ A
@@ -92,3 +109,31 @@ def moments(look: Look, space: Subspace, loudness: float) -> Moments:
     covariances[:, np.arange(G), np.arange(G)] += noise[:, None]
     means = (_means(look, space.frame) - space.centre) @ space.axes.T
     return Moments(look.components.mass.copy(), means, covariances)
+
+
+class Projected(NamedTuple):
+    """A mixture in its own subspace, ready to score rows."""
+
+    space: Subspace
+    means: Array  # (K, G)
+    factors: Array  # (K, G, G), lower Cholesky factors of the covariances
+    heights: Array  # (K,), ln|Sigma| - 2 ln(weight), less the least of them
+
+    def distances(self, Z: Array) -> Array:
+        """Squared distances of rows in the coordinates of the frame, without gaps, to the components, (n, K)."""
+        C = (Z - self.space.centre) @ self.space.axes.T
+        out = np.empty((len(Z), len(self.means)))
+        for k, (mean, L) in enumerate(zip(self.means, self.factors, strict=True)):
+            e = solve_triangular(L, (C - mean).T, lower=True, check_finite=False)
+            out[:, k] = np.einsum("gn,gn->n", e, e)
+        return out
+
+
+def projected(known: Known, G: int, loudness: float) -> Projected:
+    """A mixture in the subspace of its own G axes; see `moments`."""
+    space = common_subspace([known], G)
+    counts, means, covariances = moments(known, space, loudness)
+    factors = np.linalg.cholesky(covariances)
+    log_det = 2.0 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    heights = log_det - 2.0 * np.log(np.maximum(counts / counts.sum(), 1e-300))
+    return Projected(space, means, factors, heights - heights.min())

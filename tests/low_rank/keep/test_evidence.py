@@ -68,7 +68,7 @@ def test_a_given_parting_is_judged_as_it_is():
     rng = np.random.default_rng(4)
     rows = coordinates(several(rng, 80, 40, K=2), np.ones(80))
     right, wrong = np.arange(80) < 40, rng.random(80) < 0.5
-    gains = [at_once(judge(rows, 8, side), D).gain_of_given for side in (right, wrong)]
+    gains = [at_once(judge(rows, 8, side), 40).gain_of_given for side in (right, wrong)]
     assert gains[0] > PRICE > gains[1]
 
 

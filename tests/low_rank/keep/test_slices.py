@@ -19,18 +19,15 @@ def total(sizes):
     return sum((yield [countdown(n) for n in sizes]))
 
 
+def run(work, results):
+    results.append((yield from sliced(work)))
+
+
 def test_parts_are_worked_out_and_their_results_sent():
     assert at_once(total([2, 3, 0]), 10_000) == 5
-    slices = sliced(total([2, 3, 0]))
-    seen = 0
-    while True:
-        try:
-            next(slices)
-        except StopIteration as stop:
-            assert stop.value == 5
-            break
-        seen += 1
-    assert seen == 1 + 5
+    results = []
+    assert sum(1 for _ in run(total([2, 3, 0]), results)) == 1 + 5
+    assert results == [5]
 
 
 def test_a_search_in_slices_finds_the_same():
@@ -42,13 +39,8 @@ def test_a_search_in_slices_finds_the_same():
     def work():
         return search(Z, np.ones(160), np.zeros(160, np.intp), float(Z.var()), settings)
 
-    def run(slices):
-        found = yield from slices
-        result.append(found)
-
     result = []
-    n = sum(1 for _ in run(sliced(work())))
-    assert n > 50
+    assert sum(1 for _ in run(work(), result)) > 50
     components, labels = at_once(work(), 60)
     np.testing.assert_array_equal(result[0][1], labels)
     np.testing.assert_array_equal(result[0][0].mean, components.mean)
