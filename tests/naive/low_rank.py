@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from everlearn.low_rank.kernels.shape import LEAST_RATIO
+from everlearn.low_rank.kernels.two_parts import Part
+
 
 def spiked(N, scatter, trace, D, prior):
     """Noise and variances along sample directions of the spiked covariance model, by solving for the population."""
@@ -51,3 +54,16 @@ def conditional(x, mean, C):
     o = ~np.isnan(x)
     gain = np.linalg.solve(C[np.ix_(o, o)], C[np.ix_(o, ~o)]).T
     return mean[~o] + gain @ (x - mean)[o], C[np.ix_(~o, ~o)] - gain @ C[np.ix_(o, ~o)]
+
+
+def part_of_rows(rows, share, rank):
+    """The Gaussian of rows in principal coordinates, by NumPy's eigendecomposition of their covariance."""
+    w = rows.weights * share
+    N = w.sum()
+    mean = np.average(rows.Z, axis=0, weights=w)
+    value, V = np.linalg.eigh(np.cov(rows.Z.T, aweights=w, ddof=0) * N)
+    order = np.argsort(-value)[: min(rank, rows.D - 1)]
+    trace = value.sum() + w @ rows.rest * (1.0 - 1.0 / N)
+    s, lam = spiked(N, np.maximum(value[order], 0.0), trace, rows.D, 1.0)
+    kept = np.array(lam) > LEAST_RATIO * s
+    return Part(N, mean, V[:, order].T[kept], np.array(lam)[kept] * (1.0 + 1.0 / N), s * (1.0 + 1.0 / N))

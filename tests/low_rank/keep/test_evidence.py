@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 
-from everlearn.low_rank.keep.evidence import PRICE, Part, coordinates, em, fit, judge, log_joint, log_likelihood
+from everlearn.low_rank.keep.evidence import PRICE, Halves, Trial, coordinates, judge, two_means
 from everlearn.low_rank.keep.slices import at_once
 from low_rank_toys import one, several
 
@@ -16,39 +15,6 @@ def test_coordinates_keep_all_distances_from_the_mean():
     np.testing.assert_allclose((rows.Z**2).sum(axis=1) + rows.rest, (E**2).sum(axis=1), rtol=1e-4)
     # With fewer rows than coordinates all inner products are kept, too.
     np.testing.assert_allclose(rows.Z @ rows.Z.T, E @ E.T, atol=1e-2)
-
-
-def test_densities_are_those_of_gaussians_of_all_columns():
-    """A Gaussian with a direction inside the coordinates: the same as in 6 columns, by scipy."""
-    rng = np.random.default_rng(1)
-    X, U = rng.normal(size=(8, 6)), np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    rows = coordinates(X, np.ones(8))
-    parts = [
-        Part(3.0, rows.Z[0], np.eye(6)[:1], np.array([5.0]), 0.7),
-        Part(1.0, rows.Z[1], np.eye(6)[2:4], np.array([2.0, 1.5]), 0.4),
-    ]
-    found = log_joint(rows, parts)
-    for k, (share, noise) in enumerate(((0.75, 0.7), (0.25, 0.4))):
-        C = noise * np.eye(6) + sum((v - noise) * np.outer(u, u) for v, u in zip(*parts[k][3:1:-1], strict=True))
-        # Rotated: a density does not depend on the axes.
-        wanted = np.log(share) + multivariate_normal(U @ rows.Z[k], U @ C @ U.T).logpdf(rows.Z @ U.T)
-        np.testing.assert_allclose(found[:, k], wanted, atol=1e-4)
-    assert log_likelihood(rows, parts) == pytest.approx(np.logaddexp(*found.T).sum())
-
-
-def test_a_fit_finds_noise_and_directions():
-    X = one(np.random.default_rng(2), 400, 60)
-    part = fit(coordinates(X, np.ones(400)), np.ones(400), 8)
-    assert part.weight == 400.0
-    np.testing.assert_allclose(part.variance, [50.0, 20.0, 8.0], rtol=0.25)
-    assert part.noise == pytest.approx(1.0, abs=0.1)
-    # A row that counts twice is two rows.
-    share = np.ones(400)
-    share[:50] = 2.0
-    double = fit(coordinates(X, np.ones(400)), share, 8)
-    twice = np.concatenate([X, X[:50]])
-    again = fit(coordinates(twice, np.ones(450)), np.ones(450), 8)
-    np.testing.assert_allclose(double.variance, again.variance, rtol=0.02)
 
 
 @pytest.mark.parametrize("D", [20, 300])
@@ -72,6 +38,29 @@ def test_a_given_parting_is_judged_as_it_is():
     assert gains[0] > PRICE > gains[1]
 
 
+def test_a_trial_that_goes_on_is_one_that_was_not_interrupted():
+    rng = np.random.default_rng(5)
+    rows = coordinates(several(rng, 80, 40, K=2), np.ones(80))
+    halves, start = Halves(rows, 8), rng.random(80) < 0.5
+    whole, parted = Trial(halves, start), Trial(halves, start)
+    assert at_once(whole.go_on(4), 40) == whole.gain
+    first = at_once(parted.go_on(1), 40)
+    assert at_once(parted.go_on(3), 40) == whole.gain != first
+
+
 def test_a_part_of_few_rows_dies_out():
     rows = coordinates(one(np.random.default_rng(5), 30, 20), np.ones(30))
-    assert em(rows, np.arange(30) < 3, 2, 4) is None
+    assert at_once(Trial(Halves(rows, 4), np.arange(30) < 3).go_on(2), 20) == -np.inf
+
+
+def test_two_clusters_that_an_axis_cuts_through():
+    """Three clusters on a line: the middle one is on both sides of the axis, and goes to one of the others."""
+    rng = np.random.default_rng(6)
+    label = rng.integers(3, size=90)
+    X = rng.normal(size=(90, 30))
+    X[:, 0] += 12.0 * label
+    rows = coordinates(X, np.ones(90))
+    side = rows.Z[:, -1] > 0.0
+    assert 0 < side[label == 1].sum() < (label == 1).sum()
+    found = two_means(rows, side)
+    assert all(len(set(found[label == k])) == 1 for k in range(3))

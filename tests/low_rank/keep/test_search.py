@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy.cluster.vq import kmeans2
 
-from everlearn.low_rank.keep.search import search
+from everlearn.low_rank.keep.search import Search, search
 from everlearn.low_rank.keep.slices import at_once
 from everlearn.low_rank.state import Settings, readout_of
 from low_rank_toys import one, several
@@ -44,6 +45,18 @@ def test_groups_that_are_not_two_are_merged():
     work = search(Z, np.ones(120), rng.integers(3, size=120), float(Z.var()), SETTINGS)
     components, _ = at_once(work, 100)
     assert len(components.n) == 1
+
+
+def test_pieces_of_a_group_are_merged_where_there_are_fewer_rows_than_columns():
+    """Either piece's component fits the rows of the other badly: nats a parameter do not tell that they are two."""
+    rng = np.random.default_rng(5)
+    variances = (675.0, 350.0, 180.0, 95.0, 50.0, 27.0)
+    groups = [one(rng, 200, 300, variances, 0.5) + 0.4 * rng.normal(size=300) for _ in range(2)]
+    Z = np.concatenate(groups) - np.mean(groups, axis=(0, 1))
+    pieces = kmeans2(Z, 8, seed=1, minit="++")[1].astype(np.intp)
+    found = Search(Z, np.ones(400), pieces, float(Z.var()), SETTINGS._replace(rank=16))
+    at_once(found.merge_all(at_once(found.components(), 300)), 300)
+    assert found.K <= 3  # it was four when pairs that lose two nats a parameter were not judged
 
 
 def test_a_number_that_is_asked_for_is_kept():
