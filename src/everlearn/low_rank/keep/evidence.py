@@ -45,7 +45,7 @@ def coordinates(Y: Array, weights: Array) -> Coordinates:
 
 
 def starts(rows: Coordinates) -> list[NDArray[np.bool_]]:
-    """Ways to part a group: by its first axes, into two clusters, by the distance along the first axis, by the noise."""
+    """Ways to part a group: by its first axes, in two clusters, by the distance along the first axis, by the noise."""
     sides = [rows.Z[:, -k] > 0.0 for k in range(1, min(3, rows.Z.shape[1]) + 1)]
     far = np.abs(rows.Z[:, -1])
     return [*sides, two_means(rows, sides[0]), far > np.median(far), rows.rest > np.median(rows.rest)]
