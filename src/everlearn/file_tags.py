@@ -21,6 +21,7 @@ TAGS = {
     # their states, settings and parameters
     "anomaly_clock/1": "everlearn.anomaly.state:Clock",
     "anomaly_density/1": "everlearn.anomaly.state:Density",
+    "anomaly_far/1": "everlearn.anomaly.state:Far",
     "anomaly_guard/1": "everlearn.anomaly.state:Guard",
     "anomaly_memory/1": "everlearn.anomaly.state:Memory",
     "anomaly_past/1": "everlearn.anomaly.state:Past",

@@ -56,6 +56,18 @@ def test_false_alarms_are_as_many_as_asked_for(stream):
         assert 0.5 * expected - 2 * np.sqrt(0.5 * expected) <= found <= 2 * expected + 2 * np.sqrt(2 * expected), rate
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [gaussian, heavy_tails], ids=lambda stream: stream.__name__)
+def test_false_alarms_at_one_in_ten_thousand(stream):
+    """Five runs of 40,000 rows after the first 10,000: 20 alarms are asked for, and half to twice as many may come.
+
+    The bounds leave room for twice the Poisson error. The tail of the scores alone gave 5 times as many on heavy tails.
+    """
+    long = [np.concatenate([stream(np.random.default_rng([2, run, part])) for part in range(5)]) for run in range(5)]
+    found = sum((AnomalyDetector().prequential(X)[ROWS:] < np.log(1e-4)).sum() for X in long)
+    assert 10 - 2 * np.sqrt(10) <= found <= 40 + 2 * np.sqrt(40)
+
+
 @pytest.mark.parametrize("stream", [gaussian, groups, heavy_tails], ids=lambda stream: stream.__name__)
 def test_p_values_are_uniform_on_rows_of_the_same_law(stream):
     X = stream(np.random.default_rng(1))

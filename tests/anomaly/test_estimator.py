@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import everlearn
 from everlearn import AnomalyDetector, IncrementalGaussianMixture
 from everlearn.checks import stream_checks
 
@@ -83,3 +84,13 @@ def test_a_search_of_the_mixture_is_spread_over_single_rows(monkeypatch):
     assert max(n for _, n in given) > 10  # between searches they wait for each other: a call costs as much as ten rows
     whole = AnomalyDetector().partial_fit(X)
     np.testing.assert_allclose(single.p_value(X[:50]), whole.p_value(X[:50]), rtol=1e-6)
+
+
+def test_a_file_from_before_far_rows_were_counted_goes_on():
+    """Its p-values are those of the prior until far rows come."""
+    detector = AnomalyDetector(grace_period=100).fit(np.random.default_rng(0).normal(size=(300, 2)))
+    expected = detector.score_samples([[0.0, 0.0]])
+    detector._state_ = detector._state_._replace(far=None)
+    again = everlearn.loads(everlearn.dumps(detector))
+    assert again.score_samples([[0.0, 0.0]]) == pytest.approx(expected)
+    assert again.partial_fit([[0.0, 1.0]])._state_.far.rows[0] == 1

@@ -44,6 +44,18 @@ def test_one_gaussian_of_the_sample_has_its_variances_and_part_of_its_correlatio
     assert np.linalg.eigvalsh(learn._one_gaussian(state_with_sample(few).sample)[2][0])[0] > 0.0
 
 
+def test_counts_have_the_width_of_their_step():
+    """Sheppard's correction: 1/12 of the squared step for counts, nothing for real numbers and for a single value."""
+    rng = np.random.default_rng(2)
+    rows = np.column_stack([5.0 * rng.poisson(3, 200), rng.normal(size=200), np.full(200, 7.0)])
+    sample = state_with_sample(rows).sample
+    steps = learn.grid_steps(sample)
+    assert steps[[0, 2]].tolist() == [5.0, 0.0]
+    assert 0.0 < steps[1] < 1e-2
+    found = learn.frozen(AnomalyDetector().fit(rows[:20]).mixture_, sample)
+    assert found.covariances[0, 0, 0] * found.scale[0] ** 2 >= 25.0 / 12.0
+
+
 def test_the_broad_component_has_half_a_row_and_four_times_the_covariance_of_all():
     """Against the moments of many draws of the mixture."""
     rng = np.random.default_rng(2)

@@ -15,7 +15,7 @@ from everlearn.anomaly.state import LAGS, REGRESSORS, STATISTICS, TIME_SCALES, V
 D = 5
 AXES = {
     "D": D, "S": 400, "T": len(TIME_SCALES), "V": len(STATISTICS), "H": 50, "K": 3, "n": 7, "P": 500, "RING": 2048,
-    "LAGS": LAGS, "REGRESSORS": REGRESSORS, "number of views": len(VIEWS),
+    "F": 256, "LAGS": LAGS, "REGRESSORS": REGRESSORS, "number of views": len(VIEWS),
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """Slow twins of the detector's kernels: plain numpy and scipy, one row at a time."""
 
 import numpy as np
+from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import chi2, multivariate_normal
+from scipy.stats import chi2, gamma, multivariate_normal, norm
 
 
 def surprisal(x, weights, means, covariances):
@@ -72,3 +73,33 @@ def combined_score(parts, heaviness, gate, settings):
         means.append(np.mean(np.exp(s * parts[own])))
         weights.append(np.interp(gate, [0, 1], settings.weights[v]) * min(factors.max(), 30.0) ** (1 - gate))
     return np.log(np.average(means, weights=weights)) / s
+
+
+def predictive_far_p(y, excess, rows, level=2e-3, prior=10.0):
+    """P(a row is far and its excess exceeds y), integrated over the rate of far rows and the rate of their excess.
+
+    Priors: Gamma laws of the shape `prior` around the rate `level` and around 1.
+    """
+    r = len(excess)
+    far_rate = gamma(prior + r, scale=1.0 / (prior / level + rows))
+    decay = gamma(prior + r, scale=1.0 / (prior + excess.sum()))
+    share = quad(lambda v: v * far_rate.pdf(v), 0.0, far_rate.isf(1e-14), points=[far_rate.mean()], epsabs=0.0)[0]
+    return share * quad(lambda v: np.exp(-v * y) * decay.pdf(v), 0.0, decay.isf(1e-14), epsabs=0.0)[0]
+
+
+def surprise_given_others(x, weights, means, covariances):
+    """-log of the two-sided p-value of each observed column given the others, mean over the components given those.
+
+    Each column's law is that of the partitioned Gaussian: a system of equations is solved for each.
+    """
+    out = np.zeros(len(x))
+    for j in np.flatnonzero(~np.isnan(x)):
+        rest = np.flatnonzero(~np.isnan(x) & (np.arange(len(x)) != j))
+        parts, p = [], []
+        for w, m, C in zip(weights, means, covariances, strict=True):
+            B = np.linalg.solve(C[np.ix_(rest, rest)], C[rest, j]) if len(rest) else np.zeros(0)
+            mean, variance = m[j] + B @ (x - m)[rest], C[j, j] - B @ C[rest, j]
+            parts.append(w * (multivariate_normal(m[rest], C[np.ix_(rest, rest)]).pdf(x[rest]) if len(rest) else 1.0))
+            p.append(2.0 * norm.sf(abs(x[j] - mean) / np.sqrt(variance)))
+        out[j] = -np.log(np.average(p, weights=parts))
+    return out

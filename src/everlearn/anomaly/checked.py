@@ -63,6 +63,7 @@ def _check_density(density: Any, D: int) -> None:
 
 def _check_counters(state: State) -> None:
     """Kernels index by these without asking."""
+    assert state.far is not None  # _check_like has seen it
     clock, limits = state.clock, []
     limits += [(f"clock.{name}", value, 2**62) for name, value in zip(clock._fields, clock, strict=True)]
     limits += [("clock.period", clock.period, len(state.season.visits))]
@@ -77,6 +78,7 @@ def _check_counters(state: State) -> None:
         room = memory.ring.shape[1]
         limits += [(f"{name}.size", memory.size, room), (f"{name}.head", memory.head, room - 1)]
         limits += [(f"{name}.since", memory.since, 2**62)]
+    limits += [("far.size", state.far.size, 2**62), ("far.rows", state.far.rows, 2**62)]
     for name, values, most in limits:
         if (values < 0).any() or (values > most).any():
             raise ModelFileError(f"the detector's {name} must lie between 0 and {most}.")

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from everlearn.anomaly import keep
 from everlearn.anomaly.kernels import rows as kernels
+from everlearn.anomaly.kernels.far import CLUMP, KEPT
 from everlearn.anomaly.kernels.sample import refresh_sample
 from everlearn.anomaly.kernels.season import latest_rows, look_for_period, rebuild_profile
 from everlearn.anomaly.rescore import remember_released, rescore_memories
@@ -23,6 +24,7 @@ from everlearn.anomaly.state import (
     WIDE,
     Clock,
     Density,
+    Far,
     Guard,
     Info,
     Memory,
@@ -74,8 +76,13 @@ def init(D: int, settings: Settings) -> State:
         init_memory(independent_shares(settings), REMEMBERED),
         init_memory(np.ones(1), REMEMBERED_COMBINED),
         Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.array([1.0, 0.0])),
-        Pending(np.zeros((MOST_PENDING, D)), counter()),
+        Pending(np.zeros((MOST_PENDING, D)), counter()), init_far(),
     )  # fmt: skip
+
+
+def init_far() -> Far:
+    """A memory of far rows that has counted none."""
+    return Far(np.zeros(KEPT), np.zeros(KEPT, np.int64), counter(), counter(), np.full(1, CLUMP))
 
 
 def independent_shares(settings: Settings) -> Array:
@@ -282,18 +289,34 @@ def frozen(mixture: Any, sample: Sample) -> Density:
         factors = mixture.factors_between_searches() if hasattr(mixture, "factors_between_searches") else None
         if factors is not None:
             return _of_factors(units, factors, float(mixture.n_samples_seen_))
-        return _of_matrices(units, *_components(mixture, sample))
+        return _of_matrices(units, grid_steps(sample), *_components(mixture, sample))
 
 
-def _of_matrices(units: Units, weights: Array, means: Array, covariances: Array) -> Density:
-    """The density of components with covariance matrices, in standard units."""
+def _of_matrices(units: Units, steps: Array, weights: Array, means: Array, covariances: Array) -> Density:
+    """The density of components with covariance matrices, in standard units; `steps` of the columns' grids."""
     means = (means - units.centre) / units.scale
     covariances = covariances / units.scale / units.scale[:, None]
     overall = weights @ means
     # Law of total variance, for the scale below which a variance is rounding.
     away = means - overall
     spread = np.einsum("k,kij->ij", weights, covariances) + np.einsum("k,ki,kj->ij", weights, away, away)
+    # Sheppard's correction: a value on a grid of step h stands for an interval of variance h^2 / 12. Without it counts
+    # become points of no width, from which the next count is twenty standard deviations away.
+    every = np.arange(len(units.scale))
+    covariances[:, every, every] += (steps / units.scale) ** 2 / 12.0
     return _factorised(units, weights, means, covariances, np.diag(spread))
+
+
+def grid_steps(sample: Sample) -> Array:
+    """Least distance of two different values of each column in the sample: the step of the grid that they lie on.
+
+    Of a column of real numbers it is nearly nothing, and of one that has a single value zero.
+    """
+    steps = np.zeros(len(sample.observed))
+    for j, k in enumerate(sample.observed):
+        between = np.diff(sample.ordered[j, :k])
+        steps[j] = between[between > 0.0].min(initial=np.inf)
+    return np.where(np.isfinite(steps), steps, 0.0)
 
 
 def _components(mixture: Any, sample: Sample) -> tuple[Array, Array, Array]:

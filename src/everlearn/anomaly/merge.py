@@ -15,8 +15,8 @@ from everlearn.typing import Array
 def merged(first: State, second: State, settings: Settings, mixture: Any) -> State:
     """What two detectors know together; the arguments do not change.
 
-    Sample and memories are those of both, in proportion to the rows behind them. Time cannot be merged: past, season
-    and held rows are those of the first, which goes on in its own stream.
+    Sample and memories are those of both, in proportion to the rows behind them. Time cannot be merged: past, season,
+    held and far rows are those of the first, which goes on in its own stream.
     """
     state = _copied(first)
     n, m = int(first.clock.learned[0]), int(second.clock.learned[0])

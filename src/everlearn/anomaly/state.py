@@ -3,7 +3,7 @@
 Kernels change a state in place; so counters are arrays of shape (1,).
 
 D is the number of columns, S the size of the sample, T the number of time scales, V the number of statistics, M the
-size of a memory of scores, H the number of rows that can be held back.
+size of a memory of scores, F of the memory of far rows, H the number of rows that can be held back.
 """
 
 from __future__ import annotations
@@ -143,6 +143,16 @@ class Memory(NamedTuple):
     heaviness: Array  # (V,), mean excess over the top tenth, over the distance from the median to it
 
 
+class Far(NamedTuple):
+    """Rows whose p-value is far out: what the p-values of later ones are calibrated by."""
+
+    excess: Array  # (F,), ring: nats by which the p-value is below the level from which a row is far
+    numbers: Integers  # (F,), how many rows had been counted
+    size: Integers  # (1,), far rows so far
+    rows: Integers  # (1,), rows counted
+    budget: Array  # (1,), far rows that may be kept one after the other
+
+
 class Guard(NamedTuple):
     """Rows that are held back, and how near they are to be a new normal."""
 
@@ -175,6 +185,7 @@ class State(NamedTuple):
     combined: Memory  # of the combined score, V = 1
     guard: Guard
     pending: Pending
+    far: Far | None = None  # None in files that were written before there was one
 
 
 class Settings(NamedTuple):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 from scipy.stats import expon, genpareto
 
 from everlearn.anomaly.kernels.memory import LEAST, fit_tail, log_p_value, remember
@@ -74,6 +75,21 @@ def test_the_tail_of_a_known_law_is_found(law, shape):
     assert memory.scale[0] == pytest.approx(1.0 + shape * law.ppf(0.9), rel=0.02 + 0.3 * shape)
     far = law.isf(1e-6)
     assert log_p_value(memory, 0, far) == pytest.approx(np.log(1e-6), rel=0.02 + 0.05 * shape)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.9, 0.99])
+def test_a_slow_statistic_that_wanders_has_fewer_independent_values(rho):
+    """The shape grows by 1 / (independent excesses): of an autoregression (1 - rho) / (1 + rho) of the excesses."""
+    values = lfilter([1.0], [1.0, -rho], np.random.default_rng(0).normal(size=200_000))
+    shapes = []
+    for most in (1.0, 0.999):
+        memory = init_memory(np.array([most]), len(values))
+        memory.ring[0], memory.ordered[0], memory.size[0] = values, np.sort(values), len(values)
+        fit_tail(memory, 0)
+        # Gaussian values: the ratio of their quantiles gives no positive shape, and what is left is the error's.
+        shapes.append(memory.shape[0])
+    assert shapes[0] == pytest.approx(1.0 / 20_000, rel=1e-6)
+    assert shapes[1] == pytest.approx((1 + rho) / (1 - rho) / 20_000, rel=0.15)
 
 
 def test_heaviness_is_the_mean_excess_over_the_distance_from_the_median_to_the_top_tenth():

@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from detectors import SETTINGS, low_rank_density, prepared_state, state_with_sample, task_of
+from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state, state_with_sample, task_of
+from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
     combined_score,
     learn_rows,
     sample_row,
+    surprise_given_others,
     surprise_of_z,
 )  # fmt: skip
-from everlearn.anomaly.learn import no_info
+from everlearn.anomaly.learn import init, no_info, scratch_for
 from everlearn.anomaly.merge import _copied
 from everlearn.anomaly.state import VIEWS
 from everlearn.linalg.compile import kernel
@@ -84,6 +86,32 @@ def test_asking_changes_nothing_and_blames_the_column_that_was_moved():
     assert info.log_p[1] < info.log_p[0]
     assert blame[1].argmax() == 2
     assert blame[2, 0] == 0.0
+
+
+def test_the_surprise_of_a_column_given_the_others_is_that_of_the_partitioned_mixture():
+    """Rows with gaps by what they have; a value far out does not choose its own component."""
+    rng = np.random.default_rng(5)
+    density, mixture = frozen_density(rng)
+    scratch = scratch_for(init(4, SETTINGS)._replace(density=density))
+    for i in range(6):
+        x = 3 * rng.normal(size=4)
+        x[i % 4] = np.nan if i > 2 else x[i % 4]
+        atypicality(x, density, scratch)  # weights times densities of the components
+        np.testing.assert_allclose(
+            surprise_given_others(x, density, scratch), naive.surprise_given_others(x, *mixture), rtol=1e-5
+        )
+
+
+def test_a_column_that_keeps_its_value_is_blamed():
+    """The other column departs as well, by three standard deviations."""
+    rng = np.random.default_rng(6)
+    state = prepared_state(rng, D=2)
+    _, handle = task_of(state)
+    stuck, blame = np.array([[0.0, 0.7]]), np.zeros((1, 2))
+    state.past.last[:], state.past.repeats[:] = [0.5, 0.7], [0, 9]
+    stuck[0, 0] = 3.0
+    blame_rows(stuck, handle, blame)
+    assert blame[0].argmax() == 1
 
 
 def rows_and_faults(rng, n=40):

@@ -102,16 +102,23 @@ def largest_departure(values, moments, k, logs):
 
 
 @inner
+def surprise_of_repeat(x, past, j):
+    """-log probability of the present run of one value in column j, by how often its values were repeated before."""
+    if x[j] != past.last[j]:
+        return 0.0
+    counts = past.repeat_counts[j]
+    # This repeat and the r before it: one came after a change, r after a repeat (a Markov chain of two states).
+    first = -np.log((counts[1] + 0.5) / (counts[0] + 1.0))
+    again = -np.log((counts[3] + 0.5) / (counts[2] + 1.0))
+    return first + past.repeats[j] * again
+
+
+@inner
 def surprise_of_repeats(x, past):
-    """-log probability of the longest run of one value, by how often values were repeated before."""
+    """That of the longest run."""
     worst = 0.0
     for j in range(x.shape[0]):
-        if x[j] == past.last[j]:
-            counts = past.repeat_counts[j]
-            # This repeat and the r before it: one came after a change, r after a repeat (a Markov chain of two states).
-            first = -np.log((counts[1] + 0.5) / (counts[0] + 1.0))
-            again = -np.log((counts[3] + 0.5) / (counts[2] + 1.0))
-            worst = max(worst, first + past.repeats[j] * again)
+        worst = max(worst, surprise_of_repeat(x, past, j))
     return worst
 
 

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from everlearn.anomaly.kernels.density import along_factor, atypicality, complete_square, is_low_rank
+from everlearn.anomaly.kernels.density import along_factor, atypicality, complete_square, is_low_rank, standardise
+from everlearn.anomaly.kernels.far import count_far, far_log_p
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
     FLOOR,
@@ -14,6 +15,7 @@ from everlearn.anomaly.kernels.past import (
     past_statistics,
     predictability,
     refresh_precision,
+    surprise_of_repeat,
 )
 from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distances_to_mass
 from everlearn.anomaly.kernels.season import visit
@@ -129,19 +131,12 @@ def column_departure(scratch, past, i, j, T):
 
 
 @kernel
-def given_others(density, k, scratch):
+def low_rank_given_others(density, k, scratch):
     """z-value of each column of the row in scratch.z given all others under component k, into scratch.given_others.
 
-    It is (P e)_j / sqrt(P_jj) with the precision P, which is psi^-1 - B'B of a low-rank component.
+    It is (P e)_j / sqrt(P_jj) with the precision P = psi^-1 - B'B of a low-rank component; returns the P_jj.
     """
     D, out, e = scratch.z.shape[0], scratch.given_others, scratch.e
-    if not is_low_rank(density):
-        for j in range(D):
-            P, y = density.precisions[k, j], 0.0
-            for i in range(D):
-                y += P[i] * (scratch.z[i] - density.means[k, i])
-            out[j] = y / np.sqrt(P[j])
-        return
     complete_square(density, k, scratch.z, e)
     diagonal = density.factors[k, 0].copy()
     for j in range(D):
@@ -152,30 +147,76 @@ def given_others(density, k, scratch):
             out[j] -= row[j] * v
             diagonal[j] -= row[j] * row[j]
     for j in range(D):
-        out[j] /= np.sqrt(max(diagonal[j], 1e-300))
+        diagonal[j] = max(diagonal[j], 1e-300)
+        out[j] /= np.sqrt(diagonal[j])
+    return diagonal
+
+
+@kernel
+def surprise_given_others(x, density, scratch):
+    """-log of the two-sided p-value of each observed column given the other ones, under the mixture.
+
+    Given the others, a column is a mixture of Gaussians with the z-values (P e)_j / sqrt(P_jj), P the precision of the
+    observed columns, and the weights that the other columns leave: the column's own factor is taken out of the joint
+    density, otherwise a value far out would choose the component that likes it best. Nothing is told of rows with gaps
+    under low-rank components, whose matrices of hundreds of columns are not made.
+    """
+    D, K, out = x.shape[0], density.heights.shape[0], np.zeros(x.shape[0])
+    m = standardise(x, density, scratch)
+    if K == 0 or m == 0:
+        return out
+    low_rank = is_low_rank(density)
+    if low_rank and m < D:
+        return out
+    seen, e, room = scratch.places[:m], scratch.e, 0 if low_rank else m
+    log_w, z, P = np.empty((K, m)), np.empty((K, m)), np.empty((room, room))
+    for k in range(K):
+        if low_rank:
+            diagonal = low_rank_given_others(density, k, scratch)
+            z[k] = scratch.given_others
+            log_w[k] = scratch.joint[k] + 0.5 * (z[k] ** 2 - np.log(diagonal))
+            continue
+        for i in range(m):
+            e[i] = scratch.z[seen[i]] - density.means[k, seen[i]]
+            for j in range(m):
+                # Of a row with gaps the covariance of what is observed, inverted below.
+                P[i, j] = density.precisions[k, i, j] if m == D else density.covariances[k, seen[i], seen[j]]
+        if m < D:
+            P = np.linalg.inv(P)
+        for i in range(m):
+            y = 0.0
+            for j in range(m):
+                y += P[i, j] * e[j]
+            z[k, i] = y / np.sqrt(P[i, i])
+        # Weight times density of all columns is known from `atypicality`.
+        log_w[k] = scratch.joint[k] + 0.5 * (z[k] ** 2 - np.log(np.diag(P)))
+    for i in range(m):
+        top, total, part = log_w[:, i].max(), 0.0, -np.inf
+        for k in range(K):
+            total += np.exp(log_w[k, i] - top)
+            part = np.logaddexp(part, log_w[k, i] - top - surprise_of_z(z[k, i]))
+        out[seen[i]] = np.log(total) - part
+    return out
 
 
 @kernel
 def blame_columns(x, state, scratch):
     """How strange each column is, in nats, into scratch.blame: to be called after `score_row`.
 
-    The largest of: given the other columns (most probable component), given its own past and the errors of the others,
-    and its departures in level and activity. A gap is blamed for nothing.
+    The largest of: given the other columns, given its own past and the errors of the others, its departures in level
+    and activity, and how long it has kept its value. A gap is blamed for nothing.
     """
     D, T, past = x.shape[0], scratch.means.shape[1], state.past
-    complete = state.density.heights.shape[0] > 0
-    for j in range(D):
-        complete = complete and not np.isnan(x[j])
-    best = np.argmax(scratch.joint[: state.density.heights.shape[0]]) if complete else 0
-    if complete:
-        given_others(state.density, best, scratch)
+    given_others = surprise_given_others(x, state.density, scratch)
     for j in range(D):
         scratch.blame[j] = 0.0
         if np.isnan(x[j]):
             continue
-        most = surprise_of_z(scratch.joint_residual[j]) if state.clock.predicted[0] > SETTLED else 0.0
-        if complete:
-            most = max(most, surprise_of_z(scratch.given_others[j]))
+        most = given_others[j]
+        if state.clock.predicted[0] > SETTLED:
+            most = max(most, surprise_of_z(scratch.joint_residual[j]))
+            # By its own law, not by its rank: of values that were never repeated a run has no rank.
+            most = max(most, surprise_of_repeat(x, past, j))
         for i in range(4 * T):
             part = -log_p_value(state.memory, FIRST_DEPARTURE + i, column_departure(scratch, past, i, j, T))
             most = max(most, part) if part == part else most
@@ -188,7 +229,7 @@ def ask_rows(X, handle, out):
     state, settings, scratch = handle.content
     for t in range(len(X)):
         out.score[t] = score_row(X[t], state, settings, scratch)
-        out.log_p[t] = log_p_value(state.combined, 0, out.score[t])
+        out.log_p[t] = far_log_p(state.far, log_p_value(state.combined, 0, out.score[t]))
         out.parts[t] = scratch.parts
 
 
@@ -301,9 +342,9 @@ def learn_rows(X, handle, out):
         # Everything about the row is told before anything learns it.
         score = score_row(x, state, settings, scratch)
         log_p = log_p_value(state.combined, 0, score)
-        out.score[t], out.log_p[t] = score, log_p
+        out.score[t], out.log_p[t] = score, far_log_p(state.far, log_p)
         out.parts[t] = scratch.parts
-        if log_p < np.log(settings.false_alarm_rate):
+        if out.log_p[t] < np.log(settings.false_alarm_rate):
             blame_columns(x, state, scratch)
             out.blamed[t] = np.argmax(scratch.blame)
         observed = any_observed(x)
@@ -316,6 +357,8 @@ def learn_rows(X, handle, out):
             spared = held and guard.budget[1] >= 1.0
             guard.budget[1] = min(guard.budget[1] + FAR_RATE * settings.guard_level, MOST_SPARED) - spared
             remember_row(score, scratch.statistics, state, settings, held and not spared)
+            if clock.learned[0] >= settings.grace:
+                count_far(state.far, log_p)
         if held and not asleep:
             hold_row(x, state, scratch)
         elif observed and not asleep:

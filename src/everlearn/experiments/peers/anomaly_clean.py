@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from everlearn.experiments.peers.anomaly_streams import autoregressive
+from everlearn.experiments.peers.anomaly_streams import autoregressive, broken_columns, machine_columns
 from everlearn.typing import Array
 
 Clean = Callable[[np.random.Generator, int], Array]
+Faulty = Callable[[np.random.Generator, int], tuple[Array, NDArray[np.int64]]]
 
 
 def gaussian(rng: np.random.Generator, n: int) -> Array:
@@ -95,9 +97,73 @@ def blamed(make: Clean, size: float, seed: int, rows: int = 2000) -> NDArray[np.
     return right
 
 
+def blamed_in_stream(make: Faulty, seed: int, rows: int = 4000) -> NDArray[np.bool_]:
+    """Whether the column of each fault that raised an alarm is blamed, in its row of the smallest p-value.
+
+    `make` gives rows and of each the column of its fault, -1 where there is none; rows of a fault follow each other.
+    """
+    from everlearn import AnomalyDetector
+
+    X, column = make(np.random.default_rng([seed, 23]), rows)
+    detector = AnomalyDetector()
+    scores, told = detector.prequential(X, return_columns=True)
+    right = []
+    # Where a stretch of one column ends and the next begins, those without a fault among them.
+    edges = [0, *(np.flatnonzero(np.diff(column)) + 1), rows]
+    for first, end in itertools.pairwise(edges):
+        if column[first] < 0:
+            continue
+        worst = first + int(np.argmin(scores[first:end]))
+        if first >= detector.grace_period and scores[worst] < detector.offset_:
+            right.append(told[worst] == column[first])
+    return np.array(right, dtype=np.bool_)
+
+
+def spikes(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+    """Three seasons of 96 rows; 25 rows have a spike of 1.2 to 2 in one column."""
+    column = np.full(n, -1)
+    X = np.sin(2 * np.pi * (np.arange(n)[:, None] / 96 + np.array([0.0, 0.2, 0.5]))) + 0.12 * rng.normal(size=(n, 3))
+    rows = 2 * rng.choice(np.arange(300, n // 2), 25, replace=False)  # no two next to each other
+    column[rows] = rng.integers(3, size=25)
+    X[rows, column[rows]] += rng.choice([-1, 1], 25) * rng.uniform(1.2, 2.0, 25)
+    return X, column
+
+
+def frozen(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+    """Three seasons of 96 rows; in four stretches of 60 rows one column keeps its value."""
+    column = np.full(n, -1)
+    X = np.sin(2 * np.pi * (np.arange(n)[:, None] / 96 + np.array([0.0, 0.2, 0.5]))) + 0.12 * rng.normal(size=(n, 3))
+    for first in rng.choice(np.arange(700, n - 100, 100), 4, replace=False):
+        part, j = slice(first, first + 60), rng.integers(3)
+        X[part, j], column[part] = X[first, j], j
+    return X, column
+
+
+def with_gaps(make: Faulty) -> Faulty:
+    """The same with a tenth of the values missing, of the faulty columns none."""
+
+    def gappy(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+        X, column = make(rng, n)
+        missing = (rng.random(X.shape) < 0.1) & (np.arange(X.shape[1]) != column[:, None])
+        return np.where(missing, np.nan, X), column
+
+    return gappy
+
+
+def _in_stream(make: Faulty) -> Callable[[int], NDArray[np.bool_]]:
+    return lambda seed: blamed_in_stream(make, seed)
+
+
 def injected() -> dict[str, Callable[[int], NDArray[np.bool_]]]:
     """Cases of blame by name; each takes a seed."""
+    machines = {f"machine, {kind}": machine_columns(kind) for kind in ("ramp", "stuck", "noise", "shift")}
+    streams: dict[str, Faulty] = {
+        "one column of another row": broken_columns, "seasons, spikes": spikes, "seasons, a frozen column": frozen,
+        **machines, "machine, shift and gaps": with_gaps(machines["machine, shift"]),
+        "one column of another row, and gaps": with_gaps(broken_columns),
+    }  # fmt: skip
     return {
+        **{f"{name} (alarms of a stream)": _in_stream(make) for name, make in streams.items()},
         "independent columns, 6 standard deviations": lambda seed: blamed(gaussian, 6.0, seed),
         "three groups, 3 standard deviations of the column": lambda seed: blamed(groups, 3.0, seed),
         "six columns of two factors, 3 standard deviations": lambda seed: blamed(factors, 3.0, seed),

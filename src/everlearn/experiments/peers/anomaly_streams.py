@@ -173,11 +173,17 @@ def tight_groups(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
 
 def broken_correlation(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
     """Six columns of two factors; in 2 % of the rows one column is that of another row."""
-    W, y = rng.normal(size=(2, 6)), np.zeros(n)
+    X, column = broken_columns(rng, n)
+    return X, (column >= 0).astype(float)
+
+
+def broken_columns(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+    """The rows of `broken_correlation`, and of each the column that is that of another row; -1 where none is."""
+    W, column = rng.normal(size=(2, 6)), np.full(n, -1)
     X = rng.normal(size=(n, 2)) @ W + 0.25 * rng.normal(size=(n, 6))
     rows, columns = rng.choice(n, n // 50, replace=False), rng.integers(6, size=n // 50)
-    X[rows, columns], y[rows] = X[rng.integers(n, size=len(rows)), columns], 1
-    return X, y
+    X[rows, columns], column[rows] = X[rng.integers(n, size=len(rows)), columns], columns
+    return X, column
 
 
 def drifting(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
@@ -232,14 +238,26 @@ def machine(kind: str, columns: int = 6) -> Callable[[np.random.Generator, int],
     """Sensors of two slow factors; seven faults of 100 rows in one of them: a ramp, a stuck value, noise or a shift."""
 
     def make(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
-        W, y = rng.normal(size=(2, columns)), np.zeros(n)
+        X, column = machine_columns(kind, columns)(rng, n)
+        return X, (column >= 0).astype(float)
+
+    return make
+
+
+def machine_columns(
+    kind: str, columns: int = 6
+) -> Callable[[np.random.Generator, int], tuple[Array, NDArray[np.int64]]]:
+    """The rows of `machine`, and of each the sensor that has the fault; -1 where none has."""
+
+    def make(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+        W, column = rng.normal(size=(2, columns)), np.full(n, -1)
         X = autoregressive(rng, n, 2, 0.95) @ W + 0.3 * autoregressive(rng, n, columns, 0.5)
         X += 0.1 * rng.normal(size=X.shape)
         spread = X.std(axis=0)
         places = np.arange(700, n - 150, 160)
         for first in rng.choice(places, min(7, len(places)), replace=False):
             part, j = slice(first, first + 100), rng.integers(columns)
-            y[part] = 1
+            column[part] = j
             if kind == "stuck":
                 X[part, j] = X[first, j]
             else:
@@ -247,7 +265,7 @@ def machine(kind: str, columns: int = 6) -> Callable[[np.random.Generator, int],
                     "ramp": np.linspace(0, 4, 100), "noise": rng.normal(size=100), "shift": np.full(100, 1.5)
                 }[kind]  # fmt: skip
         # Sensors in different units: a detector that is not scale-free sees one of them only.
-        return X * 10.0 ** rng.integers(-3, 4, size=columns), y
+        return X * 10.0 ** rng.integers(-3, 4, size=columns), column
 
     return make
 

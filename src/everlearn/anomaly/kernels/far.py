@@ -1,0 +1,79 @@
+"""The far tail: how often rows come that the tail of the scores calls one in 500, and how much farther they go.
+
+The p-value of a score beyond the largest remembered ones is an extrapolation. Heavy tails bend where nothing can be
+seen among 8,000 rows: the mixture covers the bulk of such rows, and those beyond it lie several nats farther out than
+the law of the bulk would have them. Only rows over a long time can tell, so that each far row is kept for 256 far ones.
+
+Under a correct p-value, the excess y = log FAR_LEVEL - log p of far rows is exponential with scale 1, and far rows are
+a Poisson process with the rate FAR_LEVEL. Both rates have conjugate Gamma priors around these values, worth PRIOR far
+rows. After r far rows in N rows the posterior predictive law, in which the error of the fit is accounted for, is
+
+    P(far) = (PRIOR + r) / (PRIOR / FAR_LEVEL + N)  and  P(excess > y | far) = (1 + y / b)^-a,
+
+a = PRIOR + r and b = PRIOR + the sum of their excesses: a generalised Pareto law with the shape 1 / a.
+"""
+
+import numpy as np
+
+from everlearn.linalg.compile import inner, kernel
+
+FAR_LEVEL = 2e-3  # p-value from which a row is far
+KEPT = 256  # far rows: 128,000 rows of a calibrated stream
+PRIOR = 10.0  # far rows that the exponential law of scale 1 and its rate are worth
+# More far rows than this times their expected number, and two standard errors, are not the tail of what is usual.
+MOST_USUAL = 1.5
+CLUMP = 20.0  # far rows that are counted one after the other: the rest of a lasting fault is not about usual rows
+REFILL = 4.0  # times FAR_LEVEL, by which a row lets the next one be counted
+
+
+@inner
+def usual_far_rows(far):
+    """How many of the far rows that are kept belong to usual ones, and the rows in which they came.
+
+    Where there are far more of them than a tail has, the strangest ones are anomalies, and no more than the expected
+    number is believed, from below.
+    """
+    kept = far.excess.shape[0]
+    n, N = min(far.size[0], kept), float(far.rows[0])
+    if far.size[0] > kept:
+        # The oldest that is kept is where the count begins.
+        N -= far.numbers[far.size[0] % kept]
+    expected = FAR_LEVEL * N
+    if n > MOST_USUAL * expected + 2.0 * np.sqrt(expected):
+        return int(expected), N
+    return n, N
+
+
+@kernel
+def far_log_p(far, log_p):
+    """Log p-value by the posterior predictive law of far rows; others keep theirs."""
+    y = np.log(FAR_LEVEL) - log_p
+    if not y > 0.0:
+        return log_p
+    r, N = usual_far_rows(far)
+    n = min(far.size[0], far.excess.shape[0])
+    total = 0.0
+    if r == n:
+        for i in range(n):
+            total += far.excess[i]
+    else:
+        ordered = np.sort(far.excess[:n])
+        for i in range(r):
+            total += ordered[i]
+    rate = np.log((PRIOR + r) / (PRIOR / FAR_LEVEL + N))
+    told = rate - (PRIOR + r) * np.log1p(y / (PRIOR + total))
+    # A far row is never more probable than one that is not, and a farther one always less.
+    return min(told, np.log(FAR_LEVEL) - 1e-3 * y)
+
+
+@kernel
+def count_far(far, log_p):
+    """Count a row, and keep its excess if it is far; in place."""
+    far.rows[0] += 1
+    far.budget[0] = min(far.budget[0] + REFILL * FAR_LEVEL, CLUMP)
+    y = np.log(FAR_LEVEL) - log_p
+    if y > 0.0 and far.budget[0] >= 1.0:
+        far.budget[0] -= 1.0
+        slot = far.size[0] % far.excess.shape[0]
+        far.excess[slot], far.numbers[slot] = y, far.rows[0]
+        far.size[0] += 1

@@ -1,0 +1,79 @@
+"""p-values of far rows, against the predictive law by numerical integration, and on streams of p-values."""
+
+import numpy as np
+import pytest
+
+from everlearn.anomaly.kernels.far import CLUMP, FAR_LEVEL, KEPT, count_far, far_log_p
+from everlearn.anomaly.learn import init_far
+from naive import anomaly as naive
+
+
+def counted(log_p):
+    """A memory that has counted rows with these p-values."""
+    far = init_far()
+    for value in log_p:
+        count_far(far, value)
+    return far
+
+
+def test_rows_that_are_not_far_keep_their_p_values():
+    far = counted(np.log(np.random.default_rng(0).uniform(size=3000)))
+    for p in (1.0, 0.3, FAR_LEVEL):
+        assert far_log_p(far, np.log(p)) == np.log(p)
+    assert np.isnan(far_log_p(far, np.nan))
+
+
+def test_it_is_the_predictive_law_of_a_poisson_process_with_exponential_marks():
+    """The twin integrates over both rates, of which the priors are Gamma laws, instead of using their closed forms."""
+    log_p = np.log(np.random.default_rng(1).uniform(size=4000))
+    far, excess = counted(log_p), np.log(FAR_LEVEL) - log_p[log_p < np.log(FAR_LEVEL)]
+    for y in (0.5, 3.0, 12.0):
+        expected = naive.predictive_far_p(y, excess, 4000)
+        assert far_log_p(far, np.log(FAR_LEVEL) - y) == pytest.approx(np.log(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.8, 1.0, 3.0], ids=["light", "right", "heavy"])
+def test_far_rows_become_as_many_as_their_p_values_say(scale):
+    """p-values whose tail has another scale are right after 100,000 rows, to four standard errors of the count.
+
+    By the first tail, the heavy ones would be 7 times too many at 1e-4.
+    """
+    rng = np.random.default_rng(2)
+    far, alarms, n = init_far(), 0, 300_000
+    for u in rng.uniform(size=n):
+        y = np.log(FAR_LEVEL) - np.log(u)
+        log_p = np.log(FAR_LEVEL) - scale * y if y > 0.0 else np.log(u)
+        alarms += far.rows[0] > 100_000 and far_log_p(far, log_p) < np.log(1e-4)
+        count_far(far, log_p)
+    expected = 1e-4 * (n - 100_000)
+    assert abs(alarms - expected) < 4.0 * np.sqrt(expected)
+
+
+def test_far_rows_that_are_too_many_are_anomalies():
+    """1 % of the rows 8 nats out still raise an alarm at one in 10,000; taken for usual, p would be 2e-3."""
+    rng = np.random.default_rng(3)
+    log_p = np.log(rng.uniform(size=10_000))
+    log_p[::100] = np.log(FAR_LEVEL) - 8.0
+    assert far_log_p(counted(log_p), np.log(FAR_LEVEL) - 8.0) < np.log(1e-4)
+
+
+def test_of_a_lasting_fault_the_first_rows_are_counted():
+    far = counted(np.full(500, np.log(1e-9)))
+    assert CLUMP <= far.size[0] <= CLUMP + 5
+    assert far.rows[0] == 500
+
+
+def test_a_farther_row_is_never_more_probable():
+    """Also where far rows were more than expected, so that their share is above the level."""
+    far = counted(np.tile([-0.5] * 340 + [np.log(1e-4)], 40))
+    told = np.array([far_log_p(far, log_p) for log_p in np.linspace(-5.0, -300.0, 600)])
+    assert (np.diff(told) < 0.0).all()
+
+
+def test_the_latest_far_rows_are_kept():
+    far = counted(np.where(np.arange(150_000) % 500 == 0, np.log(1e-4), -0.5))
+    assert far.size[0] == 300 > KEPT
+    expected = np.log((10 + KEPT) / (10 / FAR_LEVEL + far.rows[0] - far.numbers[300 % KEPT]))
+    y = np.log(FAR_LEVEL / 1e-4)
+    expected -= (10 + KEPT) * np.log1p(y / (10 + KEPT * y))
+    assert far_log_p(far, np.log(1e-4)) == pytest.approx(expected)
