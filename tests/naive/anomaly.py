@@ -78,13 +78,16 @@ def combined_score(parts, heaviness, gate, settings):
 def predictive_far_p(y, excess, rows, level=2e-3, prior=10.0):
     """P(a row is far and its excess exceeds y), integrated over the rate of far rows and the rate of their excess.
 
-    Priors: Gamma laws of the shape `prior` around the rate `level` and around 1.
+    Priors: Gamma laws of the shape `prior` around the rate `level` and around 1; or, where that gives more, a Dirichlet
+    process around the exponential law of scale 1, as a Polya urn of `prior` balls of it and one of each excess.
     """
     r = len(excess)
     far_rate = gamma(prior + r, scale=1.0 / (prior / level + rows))
     decay = gamma(prior + r, scale=1.0 / (prior + excess.sum()))
     share = quad(lambda v: v * far_rate.pdf(v), 0.0, far_rate.isf(1e-14), points=[far_rate.mean()], epsabs=0.0)[0]
-    return share * quad(lambda v: np.exp(-v * y) * decay.pdf(v), 0.0, decay.isf(1e-14), epsabs=0.0)[0]
+    smooth = quad(lambda v: np.exp(-v * y) * decay.pdf(v), 0.0, decay.isf(1e-14), epsabs=0.0)[0]
+    urn = np.average([np.exp(-y), *(excess > y)], weights=[prior, *np.ones(r)])
+    return share * max(smooth, urn)
 
 
 def surprise_given_others(x, weights, means, covariances):

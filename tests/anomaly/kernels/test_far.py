@@ -23,13 +23,34 @@ def test_rows_that_are_not_far_keep_their_p_values():
     assert np.isnan(far_log_p(far, np.nan))
 
 
-def test_it_is_the_predictive_law_of_a_poisson_process_with_exponential_marks():
+def test_it_is_the_predictive_law_of_a_poisson_process_with_marks():
     """The twin integrates over both rates, of which the priors are Gamma laws, instead of using their closed forms."""
     log_p = np.log(np.random.default_rng(1).uniform(size=4000))
     far, excess = counted(log_p), np.log(FAR_LEVEL) - log_p[log_p < np.log(FAR_LEVEL)]
     for y in (0.5, 3.0, 12.0):
         expected = naive.predictive_far_p(y, excess, 4000)
         assert far_log_p(far, np.log(FAR_LEVEL) - y) == pytest.approx(np.log(expected), rel=1e-5)
+
+
+def test_where_far_rows_have_heavy_tails_their_own_share_counts():
+    """Excesses of which every tenth is 15 nats: with the exponential law alone, 15 nats would be one in 1,300."""
+    log_p = np.log(np.random.default_rng(4).uniform(size=60_000))
+    places = np.flatnonzero(log_p < np.log(FAR_LEVEL))[::10]
+    log_p[places] = np.log(FAR_LEVEL) - 15.0
+    far, excess = counted(log_p), np.log(FAR_LEVEL) - log_p[log_p < np.log(FAR_LEVEL)]
+    for y in (5.0, 14.0):
+        expected = naive.predictive_far_p(y, excess, 60_000)
+        assert expected > 0.05 * FAR_LEVEL
+        # Four in a hundred far rows follow another one within 20 rows, and are counted with it.
+        assert np.exp(far_log_p(far, np.log(FAR_LEVEL) - y)) == pytest.approx(expected, rel=0.15)
+    assert np.exp(far_log_p(far, np.log(FAR_LEVEL) - 15.5)) < 0.02 * FAR_LEVEL
+
+
+@pytest.mark.parametrize("nats", [12.0, 90.0])
+def test_one_fault_does_not_hide_the_next_one_like_it(nats):
+    log_p = np.log(np.random.default_rng(5).uniform(size=20_000))
+    log_p[10_000:10_050] = np.log(FAR_LEVEL) - nats
+    assert far_log_p(counted(log_p), np.log(FAR_LEVEL) - nats) < np.log(1e-3 if nats < 30 else 1e-6)
 
 
 @pytest.mark.parametrize("scale", [0.8, 1.0, 3.0], ids=["light", "right", "heavy"])

@@ -92,6 +92,20 @@ def test_a_slow_statistic_that_wanders_has_fewer_independent_values(rho):
     assert shapes[1] == pytest.approx((1 + rho) / (1 - rho) / 20_000, rel=0.15)
 
 
+def test_noise_around_a_slow_walk_hides_no_correlation():
+    """Half of the variance is noise, the other half has rho = 0.998: neighbours alone would tell 1 in 3 independent.
+
+    The variance of their mean has 1 / (1 + 2 sum_L rho_L) = 1 / (1 + rho / (1 - rho)) = 0.002 independent in one.
+    """
+    rng = np.random.default_rng(1)
+    slow = lfilter([np.sqrt(1.0 - 0.998**2)], [1.0, -0.998], rng.normal(size=200_000))
+    values = slow + rng.normal(size=200_000)
+    memory = init_memory(np.array([0.999]), len(values))
+    memory.ring[0], memory.ordered[0], memory.size[0] = values, np.sort(values), len(values)
+    fit_tail(memory, 0)
+    assert 1.0 / memory.shape[0] / 20_000 == pytest.approx(0.002, rel=0.3)
+
+
 def test_heaviness_is_the_mean_excess_over_the_distance_from_the_median_to_the_top_tenth():
     """Of an exponential law: 1 / (log 10 - log 2)."""
     assert memory_of(quantiles(expon(), 100_000)).heaviness[0] == pytest.approx(1.0 / np.log(5.0), rel=1e-2)

@@ -9,6 +9,7 @@ TAIL_SHARE = 0.1  # of the values are used for the tail
 # The shape is shrunk to that of an exponential tail as if so many excesses had been seen with shape 0: the sampling
 # error of a shape from 200 excesses moves a p-value of 1e-4 by a factor of three.
 SHAPE_PRIOR = 200.0
+LEAST_CORRELATION = 0.25  # of values some lags apart; less may be chance among 2,000 correlated ones
 
 
 @inner
@@ -74,22 +75,36 @@ def remember(memory, i, value):
 
 
 @inner
+def sign_correlation(values, middle, lag):
+    """Correlation of values `lag` apart: they are on the same side of the median with probability 1/2 + asin(rho) / pi.
+
+    Outliers do not move it.
+    """
+    same, n = 0, values.shape[0] - lag
+    for t in range(n):
+        same += (values[t] > middle) == (values[t + lag] > middle)
+    return np.sin(np.pi * (same / n - 0.5))
+
+
+@inner
 def independent_share(memory, i):
     """Independent values in a remembered one: at most as many as memory.independent says.
 
     Of a slow statistic neighbours are alike, and on a stream that wanders far more so than the statistic itself makes
-    them: 40,000 rows of a random walk have a dozen excursions. An autoregression with the lag-one correlation rho has
-    (1 - rho) / (1 + rho) independent values in one. Neighbours are on the same side of the median with probability
-    1/2 + asin(rho) / pi, which outliers do not move.
+    them: 40,000 rows of a random walk have a dozen excursions. An autoregression whose values L apart have the
+    correlation r has (1 - rho) / (1 + rho) independent values in one, rho = r^(1/L). Beside noise a walk shows at long
+    lags only: the least share of lags 1, 4, 16, ... counts.
     """
-    ring, m = memory.ring[i], memory.size[i]
-    if memory.independent[i] >= 1.0:
-        return 1.0
-    middle, same = memory.ordered[i, m // 2], 0
-    for t in range(1, m):
-        same += (ring[t] > middle) == (ring[t - 1] > middle)
-    rho = np.sin(np.pi * (same / (m - 1.0) - 0.5))
-    return min(memory.independent[i], (1.0 - rho) / (1.0 + rho))
+    share, lag = memory.independent[i], 1
+    values, middle = memory.ring[i, : memory.size[i]], memory.ordered[i, memory.size[i] // 2]
+    while share < 1.0 and 4 * lag < values.shape[0]:
+        r = sign_correlation(values, middle, lag)
+        if lag > 1 and r < LEAST_CORRELATION:
+            break
+        rho = r ** (1.0 / lag) if lag > 1 else r
+        share = min(share, (1.0 - rho) / (1.0 + rho))
+        lag *= 4
+    return share
 
 
 @inner
