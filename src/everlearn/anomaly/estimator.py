@@ -295,7 +295,9 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self._record(info, released, before)
         if self.contamination is not None:
             self._follow_contamination(self.contamination)
-        return np.column_stack([_scores(info), info.blamed])
+        found = np.empty((len(X), 2))
+        found[:, 0], found[:, 1] = _scores(info), info.blamed
+        return found
 
     def _settings(self, rule: str) -> Settings:
         rate, seed = float(self.false_alarm_rate), int(self.random_state)
@@ -306,10 +308,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self.offset_ = float(np.log(share))
 
     def _record(self, info: Info, released: list[keep.Release], before: int) -> None:
-        log = self._events_
-        alarmed = np.flatnonzero(info.log_p < self.offset_)
-        if not len(alarmed) and not released:
+        below = info.log_p < self.offset_
+        if not below.any() and not released:
             return
+        log, alarmed = self._events_, np.flatnonzero(below)
         alarmed = alarmed[alarmed + before >= min(self.grace_period, FIRST_EVENT)]
         for t in alarmed:
             log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))

@@ -155,15 +155,19 @@ class Prepared:
             self.handle = kernels.unpack(Task(writeable(state), settings, self.scratch))
         return self.handle
 
+    def writeable(self, state: State) -> State:
+        """The state itself if its task was unpacked before: to look at its 80 arrays takes as long as a row."""
+        return state if self.state is state else writeable(state)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled code holds the arrays: a copy or pickle begins with nothing and unpacks its own.
         return Prepared, ()
 
 
 def no_info(n: int) -> Info:
-    """Room for what is seen of n rows."""
-    parts = np.full((n, len(STATISTICS)), np.nan)
-    return Info(np.full(n, np.nan), np.full(n, np.nan), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
+    """Room for what is seen of n rows; kernels write score, p-value and parts of each."""
+    parts = np.empty((n, len(STATISTICS)))
+    return Info(np.empty(n), np.empty(n), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
 
 
 def learn(
@@ -172,7 +176,7 @@ def learn(
     """Score each row, then learn it or hold it back; arrays of the state and the mixture change in place."""
     info, at, released = no_info(len(X)), 0, []
     # Kernels are compiled for arrays that can be written; a read-only one would be compiled for anew.
-    X, state = X if X.flags.writeable else X.copy(), writeable(state)
+    X, state = X if X.flags.writeable else X.copy(), prepared.writeable(state)
     while at < len(X):
         some = Info._make(values[at:] for values in info) if at else info
         at += kernels.learn_rows(X[at:], prepared.of(state, settings), some)
