@@ -282,7 +282,9 @@ def log_density(look: Look, X: Array) -> Array:
 def responsibilities(look: Look, X: Array) -> Array:
     """Posterior probability of each component for each row, (n, K)."""
     shown, device = components_mixture(look), device_for(look, X)
+    if "shown_whitening" not in look.cache:
+        look.cache["shown_whitening"] = mixtures.whitenings(shown)
+    whitening = look.cache["shown_whitening"]
     if device is None:
-        return mixtures.responsibilities(X, shown)
-    joint = mixtures.log_joint_of_complete(X, shown, mixtures.whitenings(shown), device)
-    return mixtures.posterior_weights(joint, shown.weights)
+        return mixtures.responsibilities(X, shown, whitening)
+    return mixtures.posterior_weights(mixtures.log_joint_of_complete(X, shown, whitening, device), shown.weights)
