@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import everlearn
 from everlearn import cli
+from low_rank_toys import several
 
 
 @pytest.fixture
@@ -205,3 +206,19 @@ def test_one_model_a_group(run, tmp_path):
     ):
         assert message in run("learn", "fleet.csv", *wrong, status=2)
     assert "no column 'site'" in run("learn", "fleet.csv", "--by", "site", "--state", "h.db", status=1)
+
+
+def test_a_wide_file_is_learned_by_low_rank_components_and_resumed_within_a_search(run, tmp_path):
+    """A search of 260 columns is due at row 320 and adopted at row 400: the first file ends in between."""
+    rng = np.random.default_rng(0)
+    X = rng.permutation(several(rng, 420, 260, K=2))
+    header = ",".join(f"c{i}" for i in range(260))
+    for name, part in (("a.csv", X[:330]), ("b.csv", X[330:]), ("all.csv", X)):
+        np.savetxt(tmp_path / name, part, delimiter=",", header=header, comments="", fmt="%.17g")
+    run("learn", "a.csv", "--state", "parts.db")
+    run("learn", "b.csv", "--state", "parts.db", "--model-file", "parts.evl")
+    run("learn", "all.csv", "--model-file", "all.evl")
+    parts, whole = everlearn.load(tmp_path / "parts.evl"), everlearn.load(tmp_path / "all.evl")
+    assert parts.covariance_type_ == whole.covariance_type_ == "low_rank"
+    assert parts.n_samples_seen_ == whole.n_samples_seen_ == 420
+    np.testing.assert_allclose(parts.score_samples(X), whole.score_samples(X), rtol=1e-6)
