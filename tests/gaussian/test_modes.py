@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
 import naive
 from everlearn.gaussian import modes as topography
@@ -129,7 +130,7 @@ def test_ridgeline_meets_the_means_and_every_critical_point(seed, D):
     np.testing.assert_allclose(topography.ridgeline(f, np.eye(2)), f.means, rtol=1e-6, atol=1e-6)
     found = topography.pair_critical_points(f, np.array([0]), np.array([1]))
     assert found.is_mode.sum() == (~found.is_mode).sum() + 1
-    a = 1 / (1 + np.exp(-found.logits))
+    a = expit(found.logits)
     points = topography.ridgeline(f, np.stack([1 - a, a], axis=1))
     for x, height in zip(points, found.log_elevation, strict=True):
         np.testing.assert_allclose(gradient(f, x), 0, atol=1e-4)
