@@ -17,7 +17,7 @@ from everlearn.linalg.chunked import has_gaps
 from everlearn.mixture.blocks import Work, learn_rows
 from everlearn.mixture.keep import schedule
 from everlearn.mixture.keep.carry import copied
-from everlearn.mixture.keep.reconsider import mixture_of, reconsider, refreshed
+from everlearn.mixture.keep.reconsider import gathered_mixture, reconsider
 from everlearn.mixture.kernels import density as kernels
 from everlearn.mixture.kernels.density import Scorer
 from everlearn.mixture.learn import (
@@ -200,7 +200,7 @@ def shown_components(look: Look) -> Indices:
 
 def _every_component(look: Look) -> Mixture:
     if "every" not in look.cache:
-        look.cache["every"] = _in_units(mixture_of(refreshed(look.model)), look)
+        look.cache["every"] = _in_units(gathered_mixture(look.model), look)
     return look.cache["every"]  # type: ignore[no-any-return]
 
 
@@ -225,8 +225,14 @@ def whole_mixture(look: Look) -> Mixture:
         weights = np.append(own.weights * components.mass[: components.size[0]].sum(), rows)
         parts = (np.concatenate(pair) for pair in zip(own[1:], behind[1:], strict=True))
         look.cache["whole"] = Mixture(weights / weights.sum(), *parts) if rows else own
-        look.cache["whitening"] = mixtures.whitenings(look.cache["whole"])
     return look.cache["whole"]  # type: ignore[no-any-return]
+
+
+def whole_whitening(look: Look) -> Any:
+    """Whitening matrices of the whole mixture: for densities, not for conditional answers."""
+    if "whitening" not in look.cache:
+        look.cache["whitening"] = mixtures.whitenings(whole_mixture(look))
+    return look.cache["whitening"]
 
 
 def scaled_mixture(look: Look) -> tuple[Mixture, Array]:
@@ -262,11 +268,11 @@ def log_density(look: Look, X: Array) -> Array:
     device = device_for(look, X)
     if device is not None:
         whole = whole_mixture(look)
-        return log_sum_exp(mixtures.log_joint_of_complete(X, whole, look.cache["whitening"], device))
+        return log_sum_exp(mixtures.log_joint_of_complete(X, whole, whole_whitening(look), device))
     if X.shape[1] >= MANY_COLUMNS or look.model.shape.diagonal:
-        return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
+        return mixtures.log_density(X, whole_mixture(look), whole_whitening(look))
     if len(X) > 1 and np.isnan(X).any(axis=1).all():  # not for the scorer, which is not compiled then
-        return mixtures.log_density(X, whole_mixture(look), look.cache["whitening"])
+        return mixtures.log_density(X, whole_mixture(look), whole_whitening(look))
     if look.scorer is None:
         model, answers = look.model, copied(look.model.components)
         answers.size[0] = 0
@@ -275,7 +281,7 @@ def log_density(look: Look, X: Array) -> Array:
     if kernels.log_densities(X, look.scorer, out):
         gaps = np.flatnonzero(np.isnan(X).any(axis=1))
         mixture = whole_mixture(look)
-        out[gaps] = mixtures.log_density(X[gaps], mixture, look.cache["whitening"])
+        out[gaps] = mixtures.log_density(X[gaps], mixture, whole_whitening(look))
     return out
 
 

@@ -18,7 +18,7 @@ from everlearn.mixture.keep.search import choose_fine, polish, search
 from everlearn.mixture.keep.world import ridge_of, with_ridge, world_of_rows
 from everlearn.mixture.kernels import fitting as em_kernels
 from everlearn.mixture.kernels import missing as gap_kernels
-from everlearn.mixture.kernels.covariance import covariances_of, factors_of_counts
+from everlearn.mixture.kernels.covariance import covariances_of, factors_of_counts, posterior_scatters
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows
 from everlearn.mixture.kernels.rows import refresh_all
 from everlearn.mixture.kernels.wide import background_of
@@ -166,6 +166,13 @@ def mixture_of(model: Model) -> Mixture:
     components, K = model.components, int(model.components.size[0])
     mass = components.mass[:K]
     return Mixture(mass / mass.sum(), components.means[:K].copy(), covariances_of(components, model.shape))
+
+
+def gathered_mixture(model: Model) -> Mixture:
+    """`mixture_of` the refreshed model, without its factors."""
+    mass, counts, means, scatters = gathered(model.components)
+    scale = factors_of_counts(counts, model.shape.tau)
+    return Mixture(mass / mass.sum(), means, posterior_scatters(counts, scatters, model.shape) * scale[:, None, None])
 
 
 # -- gaps -------------------------------------------------------------------------------------------
