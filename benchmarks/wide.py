@@ -43,6 +43,7 @@ from low_rank_toys import one, several  # noqa: E402
 
 LOG_2PI = np.log(2.0 * np.pi)
 NOISE = 0.05
+LEVELS = (0.1, 0.05, 0.01, 0.001)
 SECTIONS = ("simplest", "likelihood", "speed", "strange", "classes")
 # Rows learned for each number of columns.
 LIKELIHOOD_ROWS = {64: 8000, 256: 6000, 784: 4000, 3072: 1500, 10000: 1000}
@@ -213,8 +214,8 @@ def likelihood(data: tuple[Array, Array, Array, Array] | None, sizes: dict[int, 
     table(["", *(f"D = {D:,}, {n:,} rows" for D, n in sizes.items())], list(rows.values()))
 
 
-def speed(sizes: tuple[int, ...], n: int) -> None:
-    """Rows a second of one component, beside IncrementalPCA, and what a column costs."""
+def speed(sizes: tuple[int, ...], n: int, data: tuple[Array, Array, Array, Array] | None, single: int) -> None:
+    """Rows a second of one component beside its peers, what a column costs, and the worst of single rows."""
     rows = []
     for D in sizes:
         rng = np.random.default_rng(0)
@@ -234,17 +235,46 @@ def speed(sizes: tuple[int, ...], n: int) -> None:
                 if len(rows) >= 16:
                     model.partial_fit(rows)
 
+        def online(batches: list[Array] = batches, batch: int = 256) -> None:
+            model = OnlinePPCA(16)
+            for rows in batches:
+                for i in range(0, len(rows), batch):
+                    model.partial_fit(rows[i : i + batch])
+
         learn(batches[:1])
+        learn(batches[:1], 1)
+        online(batches[:1])
+        online(batches[:1], 1)
         _, by_batch = timed(learn)
         _, by_row = timed(lambda learn=learn, batches=batches: learn(batches[:4], 1))  # type: ignore[misc]
         _, incremental = timed(peer)
-        few = len(np.concatenate(batches[:4]))
-        rows.append(
-            [f"{D:,}", n / by_batch, few / by_row, n / incremental, incremental / by_batch, by_batch / n / D * 1e9]
-        )
+        _, other = timed(online)
+        _, other_by_row = timed(lambda online=online, batches=batches: online(batches[:1], 1))  # type: ignore[misc]
+        few, fewer = len(np.concatenate(batches[:4])), len(batches[0])
+        rows.append([
+            f"{D:,}", n / by_batch, few / by_row, n / incremental, n / other, fewer / other_by_row,
+            incremental / by_batch, by_batch / n / D * 1e9,
+        ])  # fmt: skip
     print("## Rows a CPU second, one component of rank 16, searches included\n")
-    table(["columns", "256 rows a call", "one row a call", "IncrementalPCA, 256 rows a call", "times IncrementalPCA",
+    table(["columns", "256 rows a call", "one row a call", "IncrementalPCA, 256 rows a call",
+           "OnlinePPCA, 256 rows a call", "OnlinePPCA, one row a call", "times IncrementalPCA",
            "nanoseconds a row and column"], rows)  # fmt: skip
+    worst_rows(data, single)
+
+
+def worst_rows(data: tuple[Array, Array, Array, Array] | None, n: int) -> None:
+    """CPU time of single rows of a stream whose structure is searched for."""
+    if data is None:
+        print("Left out: the files of MNIST are not there.\n")
+        return
+    X, model, seconds = with_noise(data[0][:n], 2), low_rank(), np.empty(n)
+    low_rank().fit(X[:100])
+    for i in range(n):
+        _, seconds[i] = timed(lambda i=i: model.partial_fit(X[i : i + 1]))  # type: ignore[misc]
+    worst, most = int(np.argmax(seconds)), 1e3 * np.quantile(seconds, 0.99)
+    print(f"Digits of 784 columns, one row a call, {n:,} rows, {model.n_components_} components in the end, found by")
+    print(f"searches between the rows: CPU milliseconds a row in the median {1e3 * np.median(seconds):.2f}, of 99 %")
+    print(f"{most:.1f} at most, of the worst, row {worst + 1:,}, {1e3 * seconds[worst]:.0f}.\n")
 
 
 def strange_digits(data: tuple[Array, Array, Array, Array] | None, n: int) -> None:
@@ -282,12 +312,18 @@ def strange_digits(data: tuple[Array, Array, Array, Array] | None, n: int) -> No
         values, seconds = timed(score)
         rows.append([name, roc_auc_score(strange, values), seconds])
     table(["", "ROC-AUC", "CPU seconds"], rows)
-    p = model.p_value(asked[~strange])
-    print("Share of held-out rows of the digits learned with a p-value below the level:\n")
-    table(
-        [f"{level:g}" for level in (0.1, 0.05, 0.01, 0.001)],
-        [[float((p < a).mean()) for a in (0.1, 0.05, 0.01, 0.001)]],
-    )
+    # Random ReLU features of the same pictures, as a layer of a network makes them.
+    features = np.random.default_rng(1).normal(0.0, np.sqrt(2.0 / 784), (784, 3072))
+    wide, wide_asked = (with_noise(np.maximum(rows @ features, 0.0), 4 + i) for i, rows in enumerate((train, asked)))
+    models = {784: (model, asked), 3072: (low_rank().fit(wide), wide_asked)}
+    print("Share of held-out rows of the digits learned with a p-value below the level; the features of 3,072 columns")
+    print("are random ReLU features of the pictures:\n")
+    told: list[list[object]] = []
+    for D, (known, asked_of) in models.items():
+        p = known.p_value(asked_of)
+        shares = [float((p[~strange] < a).mean()) for a in LEVELS]
+        told.append([f"{D:,}", known.n_components_, *shares, roc_auc_score(strange, -p)])
+    table(["columns", "components", *(f"{level:g}" for level in LEVELS), "ROC-AUC of the p-value"], told)
 
 
 def one_order(seed: int, n: int) -> list[object]:
@@ -355,7 +391,7 @@ def sections(asked: Any) -> dict[str, Callable[[], None]]:
     return {
         "simplest": lambda: simplest_cases(seeds, rows, D),
         "likelihood": lambda: likelihood(few, sizes),
-        "speed": lambda: speed(columns, learned),
+        "speed": lambda: speed(columns, learned, few, 120 if quick else 3000),
         "strange": lambda: strange_digits(few, 400 if quick else asked.digits),
         "classes": lambda: classes_one_by_one(data, n, orders, asked.jobs),
     }
