@@ -272,24 +272,23 @@ def _advance(state: State, settings: Settings, progress: Progress, rows: int) ->
                 next(progress.search)
             except StopIteration as stop:
                 progress.search, progress.found, progress.caught_up = None, stop.value, None
-        elif not _catch_up(state, settings, progress, CAUGHT_UP, None):
-            break
+        elif state.n + state.pending.size < progress.found.n + CAUGHT_UP:  # type: ignore[union-attr]
+            break  # blocks are whole, so that their rounding does not depend on the time that slices take
+        else:
+            _catch_up(state, settings, progress, None)
         now, slice_seconds = time.thread_time(), time.thread_time() - now
 
 
-def _catch_up(state: State, settings: Settings, progress: Progress, most: int, device: TorchDevice | None) -> bool:
-    """Let the result of a search learn some pending rows; returns whether there were any."""
+def _catch_up(state: State, settings: Settings, progress: Progress, device: TorchDevice | None) -> None:
+    """Let the result of a search learn the next block of pending rows."""
     assert progress.found is not None
     rows, weights, n = state.pending
     first = progress.found.n - state.n
-    last = min(n, first + most)
-    if first == last:
-        return False
+    last = n if device is not None else min(n, first + CAUGHT_UP)
     quiet, told = settings._replace(reservoir=0), Info(np.empty(last - first), np.empty(last - first))
     own = Progress(progress.caught_up)
     progress.found = _learn_some(progress.found, rows[first:last], weights[first:last], quiet, own, told, device)
     progress.caught_up = own.readout
-    return True
 
 
 def _adopt(state: State, settings: Settings, progress: Progress, device: TorchDevice | None) -> State:
@@ -303,7 +302,8 @@ def _adopt(state: State, settings: Settings, progress: Progress, device: TorchDe
             progress.found = finished(progress.search)
         progress.caught_up = None
     there = None if device is None or has_gaps(state.pending.rows) else device
-    _catch_up(state, settings, progress, state.pending.size, there)
+    while progress.found.n < rows_seen(state):
+        _catch_up(state, settings, progress, there)
     found, progress.readout = progress.found, progress.caught_up
     assert found.model is not None
     progress.working = progress.search = progress.found = progress.caught_up = None
