@@ -75,13 +75,14 @@ CONTENDERS: dict[str, list[Contender]] = {
     "missing": [],
     "conditional": [],
     "anomaly": [
-        Contender("RSHash", PACKAGE, Hashed, "range of the first 200 rows"),
+        Contender("RSHash", PACKAGE, Hashed, "range of the first 200 rows", slow=True),
         Contender("LODA", PACKAGE, lambda: Standardised("loda", "LODA"), "standardised"),
         Contender(
             "xStream",
             PACKAGE,
             lambda: Projected("xstream", "xStream"),
             "standardised; streams of at most 2,100 rows",
+            slow=True,
             most_rows=2100,
         ),
         Contender(
@@ -89,6 +90,7 @@ CONTENDERS: dict[str, list[Contender]] = {
             PACKAGE,
             lambda: Standardised("robust_random_cut_forest", "RobustRandomCutForest"),
             "standardised; streams of at most 700 rows",
+            slow=True,
             most_rows=700,
         ),
     ],
