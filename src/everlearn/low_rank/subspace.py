@@ -24,9 +24,17 @@ STACKED = 400
 class Known(Protocol):
     """A mixture, as far as a subspace is made of it."""
 
-    components: Components
-    readout: Readout
-    frame: Frame
+    @property
+    def components(self) -> Components:
+        """Its sketches."""
+
+    @property
+    def readout(self) -> Readout:
+        """What they say."""
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates of both."""
 
 
 class Sketched(NamedTuple):
@@ -133,7 +141,7 @@ def projected(known: Known, G: int, loudness: float) -> Projected:
     """A mixture in the subspace of its own G axes; see `moments`."""
     space = common_subspace([known], G)
     counts, means, covariances = moments(known, space, loudness)
-    factors = np.linalg.cholesky(covariances)
+    factors = np.asarray(np.linalg.cholesky(covariances), np.float64)
     log_det = 2.0 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
     heights = log_det - 2.0 * np.log(np.maximum(counts / counts.sum(), 1e-300))
     return Projected(space, means, factors, heights - heights.min())

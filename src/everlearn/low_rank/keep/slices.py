@@ -27,7 +27,7 @@ def at_once(work: Work, D: int) -> Any:
 
 def sliced(work: Work) -> Generator[None, None, Any]:
     """The same work one slice after the other: a generator that yields between them and returns the result."""
-    answer = None
+    answer: list[Any] | None = None
     while True:
         try:
             parts = work.send(answer)

@@ -30,7 +30,7 @@ class Whole(NamedTuple):
 
     Z: np.ndarray  # (n, D), its rows as deviations from its mean
     weights: np.ndarray  # (n,), of its rows: their shares in the component
-    count: float
+    total: float  # of the weights
     mean: np.ndarray  # (D,)
     scatter: np.ndarray  # (D, D)
 
@@ -100,7 +100,7 @@ def take_moments(whole, share, gathered, halves):
     count = 0.0
     for t in range(n):
         count += whole.weights[t] * share[t]
-    small = 0 if count <= 0.5 * whole.count else 1
+    small = 0 if count <= 0.5 * whole.total else 1
     large = 1 - small
     mean, scatter, rest = halves.means[small], halves.scatters[small], halves.scatters[large]
     mean[:] = 0.0
@@ -114,11 +114,11 @@ def take_moments(whole, share, gathered, halves):
                 gathered[m, i] = root * whole.Z[t, i]
                 mean[i] += r * whole.Z[t, i]
             m += 1
-    halves.counts[small], halves.counts[large] = count, whole.count - count
+    halves.counts[small], halves.counts[large] = count, whole.total - count
     for i in range(D):
         mean[i] /= max(count, TINY)
         # Deviations from the mean of the whole add up to nothing.
-        halves.means[large, i] = -mean[i] * count / max(whole.count - count, TINY)
+        halves.means[large, i] = -mean[i] * count / max(whole.total - count, TINY)
     scatter[:] = 0.0
     if m > 0:
         square_rows(1.0, gathered[:m], 1.0, 0, D, scatter)
@@ -127,7 +127,7 @@ def take_moments(whole, share, gathered, halves):
         for j in range(i + 1):
             squares = scatter[j, i]
             scatter[i, j] = squares - count * mean[i] * mean[j]
-            rest[i, j] = whole.scatter[i, j] - squares - (whole.count - count) * other[i] * other[j]
+            rest[i, j] = whole.scatter[i, j] - squares - (whole.total - count) * other[i] * other[j]
 
 
 @inlined
@@ -162,7 +162,7 @@ def share_eight(first, weights, heights, distances, share):
 def evidence(whole, shape, background, prior, share, halves):
     """`fitting.evidence_of` the two halves."""
     D = halves.means.shape[1]
-    value = math.lgamma(2.0 * ALPHA) - 2.0 * math.lgamma(ALPHA) - math.lgamma(2.0 * ALPHA + whole.count)
+    value = math.lgamma(2.0 * ALPHA) - 2.0 * math.lgamma(ALPHA) - math.lgamma(2.0 * ALPHA + whole.total)
     for k in range(2):
         count, mean = halves.counts[k], halves.means[k]
         posterior_scatter(count, halves.scatters[k], shape, halves.B)
