@@ -129,7 +129,7 @@ def test_a_split_far_from_hope_is_left_after_its_first_steps(monkeypatch):
     steps, evidence_of_divisions = [], moves.evidence_of_divisions
 
     def counted(*arguments):
-        steps.append(arguments[4])
+        steps.append(arguments[4].steps)
         evidence_of_divisions(*arguments)
 
     monkeypatch.setattr(moves, "evidence_of_divisions", counted)

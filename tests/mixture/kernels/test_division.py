@@ -5,7 +5,7 @@ import pytest
 
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import fitting
-from everlearn.mixture.kernels.division import Whole, evidence_of_divisions
+from everlearn.mixture.kernels.division import Effort, Whole, evidence_of_divisions
 from mixture_toys import groups, rows_of, shape_of
 from naive import structure as naive
 
@@ -27,7 +27,7 @@ def divided(rows, shape, shares, steps, tolerance=-np.inf, least=0.0):
     """Evidence and shares after EM."""
     shares, out = shares.copy(), np.empty(len(shares))
     background = world_of_rows(rows.Z, rows.weights, 1.0).background
-    evidence_of_divisions(whole_of(rows), shape, background, shares, steps, tolerance, least, out)
+    evidence_of_divisions(whole_of(rows), shape, background, shares, Effort(steps, tolerance, least), out)
     return out, shares
 
 

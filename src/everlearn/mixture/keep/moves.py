@@ -13,7 +13,7 @@ from scipy.special import gammaln
 from everlearn.mixture.keep.evidence import Fit, weights_normaliser
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.division import Whole, evidence_of_divisions
+from everlearn.mixture.kernels.division import Effort, Whole, evidence_of_divisions
 from everlearn.mixture.kernels.em import ALPHA, TINY, Moments, Rows
 from everlearn.mixture.kernels.entropies import entropies, joint_entropies
 from everlearn.mixture.state import Array, Background, Shape, World
@@ -109,13 +109,11 @@ class Trials(NamedTuple):
         """Evidence of divisions after EM steps, which change `shares`, (S, n), in place; yields between slices."""
         (n, D), (counts, means, scatters) = self.rows.Z.shape, self.moments
         whole = Whole(self.rows.Z - means[0], self.rows.weights, float(counts[0]), means[0], scatters[0])
-        out = np.empty(len(shares))
+        out, effort = np.empty(len(shares)), Effort(steps, TOLERANCE, MIN_HALF)
         step = max(1, SLICE // (steps * (n + D) * D * D))
         for at in range(0, len(shares), step):
             part = slice(at, at + step)
-            evidence_of_divisions(
-                whole, self.shape, self.background, shares[part], steps, TOLERANCE, MIN_HALF, out[part]
-            )
+            evidence_of_divisions(whole, self.shape, self.background, shares[part], effort, out[part])
             yield
         return out
 

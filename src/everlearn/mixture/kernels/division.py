@@ -35,6 +35,14 @@ class Whole(NamedTuple):
     scatter: np.ndarray  # (D, D)
 
 
+class Effort(NamedTuple):
+    """How long EM goes on, and what it must leave."""
+
+    steps: int
+    tolerance: float  # a gain of log-likelihood below which it stops
+    least: float  # rows of a half, at least
+
+
 class Halves(NamedTuple):
     """Moments of the two halves, about the mean of the whole, and their Gaussians."""
 
@@ -55,11 +63,11 @@ class Lanes(NamedTuple):
 
 
 @kernel
-def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, least, out):
-    """Evidence of divisions after EM steps, into `out`; -inf where a half keeps fewer rows than `least`.
+def evidence_of_divisions(whole, shape, background, shares, effort, out):
+    """Evidence of divisions after EM steps, into `out`; -inf where a half keeps too few rows.
 
     A row of `shares`, (S, n), is a division: the share of the first half in each row of the component; EM changes it in
-    place, and stops when the log-likelihood gains less than `tolerance`.
+    place.
     """
     n, D = whole.Z.shape
     halves = Halves(
@@ -76,7 +84,7 @@ def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, le
     for s in range(shares.shape[0]):
         last = -np.inf
         take_moments(whole, shares[s], gathered, halves)
-        for _ in range(steps):
+        for _ in range(effort.steps):
             take_gaussians(shape, halves)
             value = 0.0
             for b in range(blocks.shape[0]):
@@ -85,11 +93,11 @@ def evidence_of_divisions(whole, shape, background, shares, steps, tolerance, le
                 distances_of_eight(halves.means, halves.factors, 1, lanes)
                 value += share_eight(b * LANES, whole.weights, halves.heights, distances, shares[s])
             take_moments(whole, shares[s], gathered, halves)
-            if value - last < tolerance:
+            if value - last < effort.tolerance:
                 break
             last = value
         out[s] = -np.inf
-        if min(halves.counts[0], halves.counts[1]) >= least:
+        if min(halves.counts[0], halves.counts[1]) >= effort.least:
             out[s] = evidence(whole, shape, background, prior, shares[s], halves)
 
 
