@@ -21,8 +21,9 @@ from everlearn.mixture.kernels.walk import Block, walk
 from everlearn.mixture.kernels.wide import inverse_factors
 from everlearn.mixture.state import Array, Components, Frame, Model, Settings
 
-# Columns and rows from which on blocks are faster than row by row: 1.2 times at 128 columns, 1.7 at 256, 4.7 at 784
-# (one BLAS thread, one to three components; benchmarks/mixture_speed.py, wide rows).
+# Columns and rows from which on rows are learned in blocks. Refreshes by SIMD rows make row by row as fast up to 250
+# columns; blocks take 1 / 1.3 of its time at 512 and 1 / 2.2 at 784 (one BLAS thread, two components;
+# benchmarks/mixture_speed.py, wide rows).
 COLUMNS, ROWS = 160, 64
 # Columns from which on a device pays: components travel to it and back.
 DEVICE_COLUMNS = 256
