@@ -8,23 +8,21 @@ from typing import NamedTuple
 
 from threadpoolctl import threadpool_limits
 
+import everlearn.experiments.peers.anomaly as anomaly
+import everlearn.experiments.peers.change as change
+import everlearn.experiments.peers.classification as classification
+import everlearn.experiments.peers.conditional as conditional
+import everlearn.experiments.peers.density as density
+import everlearn.experiments.peers.everlearn_models as everlearn_models
+import everlearn.experiments.peers.gmr as gmr
+import everlearn.experiments.peers.missing as missing
+import everlearn.experiments.peers.pomegranate as pomegranate
+import everlearn.experiments.peers.pysad as pysad
+import everlearn.experiments.peers.regression as regression
+import everlearn.experiments.peers.river as river
+import everlearn.experiments.peers.scikit_learn as scikit_learn
+import everlearn.experiments.peers.speed as speed
 from everlearn.errors import InputError
-from everlearn.experiments.peers import (
-    anomaly,
-    change,
-    classification,
-    conditional,
-    density,
-    everlearn_models,
-    gmr,
-    missing,
-    pomegranate,
-    pysad,
-    regression,
-    river,
-    scikit_learn,
-    speed,
-)
 from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.data import Context
 from everlearn.experiments.peers.table import Row, Table
