@@ -68,6 +68,20 @@ MUTANTS = {
         "        if len(self._gathered) < 100 * GROWING_ROWS or self._unusual is not None:",
         ("tests/watch/test_watcher.py", "-k", "watched_with_the_others"),
     ),
+    "draws for sensors that appear": Mutant(
+        "what a sensor that appeared would have said before is drawn given the others",
+        "watch/watcher.py",
+        "        drawn = model.sample_columns(_padded(before, len(self.columns)), fresh)[:, 0]",
+        "        drawn = np.full((len(before), len(fresh)), np.nan)",
+        ("tests/watch/test_watcher.py", "-k", "would_have_said"),
+    ),
+    "time of a search": Mutant(
+        "a model does not depend on the time that its searches take",
+        "low_rank/learn.py",
+        "        elif state.n + state.pending.size < progress.found.n + CAUGHT_UP:",
+        "        elif state.n + state.pending.size < progress.found.n + 1:",
+        ("tests/low_rank/test_learn.py", "-k", "time_that_a_search_takes"),
+    ),
     "infinity": Mutant(
         "infinity is an error that names its row and column",
         "linalg/column_scan.py",

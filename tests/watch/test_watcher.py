@@ -212,6 +212,25 @@ def test_a_sensor_that_appears_is_watched_with_the_others_after_a_while():
 
 
 @pytest.mark.slow
+def test_what_a_sensor_that_appeared_would_have_said_before_is_drawn_given_the_others():
+    """Gaps there would be the most usual thing of all, and draws that know nothing of the others no relation."""
+    X = machine()
+    oil = 30 + X[:, 0] / 4 + np.random.default_rng(1).normal(0, 0.2, N)
+    wide, times = np.column_stack([X, oil]), np.arange(float(N))
+    watcher = Watcher(COLUMNS)
+    watcher.watch(X[:1000], times[:1000])
+    watcher.grow(["oil"])
+    watcher.watch(wide[1000:2000], times[1000:2000])
+    sample = watcher.detector._state_.sample
+    rows = sample.rows[: int(sample.size[0])]
+    before = (rows[:, None, :3] == X[:1000]).all(axis=2).any(axis=1)
+    assert before.sum() > 100
+    errors = rows[:, 3] - 30 - rows[:, 0] / 4
+    assert abs(errors[before].mean()) < 0.1
+    assert 0.1 < errors[before].std() < 0.4
+
+
+@pytest.mark.slow
 def test_a_sensor_that_appeared_is_checked_for_drift_when_enough_is_known_of_it():
     rng = np.random.default_rng(5)
     n = 3000
