@@ -90,8 +90,7 @@ def quality() -> str:
     found = re.findall(r"Gap (\w+): median (\S+), 90th percentile (\S+), worst (\S+)\.", page)
     kinds = ("that the defaults were chosen on",) * 2 + ("kept aside until the end",) * 2
     rows = [
-        [kind, order, *map(without_sign_of_zero, figures)]
-        for kind, (order, *figures) in zip(kinds, found, strict=True)
+        [kind, order, *map(without_sign_of_zero, figures)] for kind, (order, *figures) in zip(kinds, found, strict=True)
     ]
     return as_markdown(("sets", "order of the rows", "median", "90th percentile", "worst"), rows)
 
