@@ -9,7 +9,9 @@ such a run has left, and runs the items that are missing or older than the code 
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,21 +19,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from _imports import places
 from _page import ROOT, parser
-from _stale import SHARED, why_changed
+from _stale import why_changed
 
 DOCS = ROOT / "docs"
 RECORD = DOCS / "reproduction.json"
 PARTIAL = DOCS / "reproduction.partial.json"
 ESTIMATES = ROOT / "src" / "everlearn" / "experiments" / "papers" / "seconds.json"
 PAGES = ("--markdown", str(DOCS / "reproduction.md"), "--verdicts", str(DOCS / "verdicts.md"))
-# Folders of src/everlearn that the items of a paper measure: its own, and the models in it.
-FOLDERS = {
-    "nat-oem": ("nat_oem", ("ppca", "mixture", "continual")),
-    "figmn": ("figmn", ("figmn", "mixture", "ppca", "agents", "continual")),
-    "online-vb": ("online_vb", ("variational",)),
-    "continual": ("continual_learning", ("figmn", "mixture", "networks", "continual")),
-}
+# Papers whose folders have other names.
+NAMES = {"nat_oem": "nat-oem", "online_vb": "online-vb", "continual_learning": "continual"}
+PAPERS = ROOT / "src" / "everlearn" / "experiments" / "papers"
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -40,10 +39,15 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def places(paper: str) -> list[str]:
-    """Paths of the repository that the items of a paper measure."""
-    own, models = FOLDERS[paper]
-    return [f"src/everlearn/{folder}" for folder in (f"experiments/papers/{own}", *models, *SHARED)]
+@functools.cache
+def scripts() -> dict[str, Path]:
+    """The file of each item."""
+    found = {}
+    for path in sorted(PAPERS.glob("*/*.py")):
+        paper = NAMES.get(path.parent.name, path.parent.name)
+        for item in re.findall(r'@PAPER\.item\("([\w-]+)"', path.read_text(encoding="utf-8")):
+            found[f"{paper}:{item}"] = path
+    return found
 
 
 def origin_of(section: dict[str, Any]) -> dict[str, Any]:
@@ -56,13 +60,13 @@ def origin_of(section: dict[str, Any]) -> dict[str, Any]:
 def stale_items(items: list[str]) -> dict[str, str]:
     """Why items are to be run again, those for which there is a reason."""
     sections, found = read(RECORD), {}
-    # Many items come from one run: git is asked once for each commit and paper.
-    known: dict[tuple[str, str], str] = {}
+    # Many items come from one run and one script: git is asked once for each commit and script.
+    known: dict[tuple[Path, str], str] = {}
     for item in items:
         if item not in sections:
             found[item] = "it was never run"
             continue
-        key = sections[item]["paper"], sections[item]["made"]["commit"]
+        key = scripts()[item], sections[item]["made"]["commit"]
         if key not in known:
             known[key] = why_changed(origin_of(sections[item]), places(key[0]))
         if known[key]:
