@@ -45,6 +45,15 @@ def test_the_order_holds_after_every_value_ties_included():
         np.testing.assert_array_equal(memory.ordered[1, : len(kept)], np.sort(kept))
 
 
+def test_ties_share_their_middle_rank():
+    """Nearly all values may be equal: as many are counted below the value as above it."""
+    values = np.r_[np.zeros(900), np.arange(1.0, 101.0)]
+    memory = memory_of(values)
+    assert log_p_value(memory, 0, 0.0) == pytest.approx(np.log((1000 - 450 + 0.5) / 1001))
+    memory = memory_of(np.sort(np.r_[-np.arange(1.0, 301.0), np.zeros(500), np.arange(1.0, 201.0)]))
+    assert log_p_value(memory, 0, 0.0) == pytest.approx(np.log((1000 - 300 - 250 + 0.5) / 1001))
+
+
 def test_few_values_or_none_have_no_p_value():
     memory = init_memory(np.ones(1), 100)
     for value in range(LEAST - 1):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inner
 from everlearn.linalg.dense import cholesky, cholesky_of_block, solve_lower
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -128,7 +128,7 @@ def partial_square_of_factors(density, k, z, seen, scratch):
     return max(total, 0.0), log_det
 
 
-@kernel
+@inner
 def standardise(x, density, scratch):
     """A row in the units of the density, and the places of its observed columns, into the scratch; returns how many."""
     m = 0
@@ -140,7 +140,7 @@ def standardise(x, density, scratch):
     return m
 
 
-@kernel
+@inner
 def atypicality(x, density, scratch):
     """-log of the probability that a row drawn from a component lies farther from it, summed over the components.
 

@@ -95,7 +95,7 @@ def far_log_p(far, log_p):
     return min(told, np.log(FAR_LEVEL) - 1e-3 * y)
 
 
-@kernel
+@inner
 def count_far(far, log_p):
     """Count a row, and keep its excess if it is far and may be a usual row; in place."""
     far.rows[0] += 1

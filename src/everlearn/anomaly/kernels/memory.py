@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inner
 
 LEAST = 20  # values below which there is no p-value
 TAIL_SHARE = 0.1  # of the values are used for the tail
@@ -19,6 +19,19 @@ def place(ordered, size, value):
     while low < high:
         middle = (low + high) // 2
         if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def place_after(ordered, size, value):
+    """How many of the first `size` ascending values are at most `value`."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] <= value:
             low = middle + 1
         else:
             high = middle
@@ -46,7 +59,7 @@ def shift_up(values, first, last):
         part[n - k] = part[n - k - ONE]
 
 
-@kernel
+@inner
 def remember(memory, i, value):
     """Put a value of statistic i in the place of the oldest one, in place; refit the tail when a twentieth is new."""
     ring, ordered = memory.ring[i], memory.ordered[i]
@@ -121,7 +134,7 @@ def shape_of_ratio(ratio):
     return 0.5 * (low + high)
 
 
-@kernel
+@inner
 def fit_tail(memory, i):
     """Generalised Pareto law of the excess over the top tenth, from all but the largest 4 % of the excesses.
 
@@ -171,9 +184,8 @@ def log_p_value(memory, i, value):
         return memory.share[i] + tail_log_p(value - memory.threshold[i], memory.scale[i], memory.shape[i])
     ordered = memory.ordered[i]
     below = place(ordered, m, value)
-    upto = below
-    while upto < m and ordered[upto] == value:
-        upto += 1
+    # A statistic of which nearly all values are equal, as repeats, has thousands of ties: they are not stepped through.
+    upto = place_after(ordered, m, value) if below < m and ordered[below] == value else below
     rank = 0.5 * (below + upto)
     if upto == below and 0 < below < m:
         # Between two values the rank is interpolated, so that different scores keep different p-values.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.dense import copy_matrix, copy_vector
 
 CLIP = 3.0  # standard deviations beyond which a residual adds no more to a drift
 TRUSTED = 4.0  # standard deviations by which a value may depart from its prediction and still enter the history
@@ -11,7 +12,7 @@ FLOOR = 1e-3  # of squared residuals, so that a constant column has a logarithm
 SETTLED = 20  # rows before residuals have a scale
 
 
-@kernel
+@inner
 def predict(past, season, clock, scratch):
     """Regressors of each column and the prediction of its next value, into the scratch."""
     D, L = past.mean.shape[0], past.history.shape[0]
@@ -29,7 +30,7 @@ def predict(past, season, clock, scratch):
         scratch.predicted[j] = total
 
 
-@kernel
+@inner
 def residuals(x, past, scratch):
     """Errors of the prediction: of each column by itself, and given the errors of the others; returns e' P e.
 
@@ -71,7 +72,7 @@ def rate_of(tau, rows):
     return max(1.0 / (rows + 1.0), 1.0 / tau)
 
 
-@kernel
+@inner
 def next_means(past, clock, time_scales, scratch):
     """The exponential means as they will be with this row, into the scratch."""
     for k in range(time_scales.shape[0]):
@@ -122,7 +123,7 @@ def surprise_of_repeats(x, past):
     return worst
 
 
-@kernel
+@inner
 def past_statistics(x, past, season, clock, time_scales, scratch):
     """Statistics of a row against its own past, into scratch.statistics from the fifth on; nothing else is learned."""
     predict(past, season, clock, scratch)
@@ -142,7 +143,7 @@ def past_statistics(x, past, season, clock, time_scales, scratch):
     out[at + 1 + 4 * T] = surprise_of_repeats(x, past)
 
 
-@kernel
+@inner
 def predictability(past, clock):
     """How much better a column's own past predicts it than its mean does, 0 to 1; mean over the columns."""
     D, total = past.mean.shape[0], 0.0
@@ -154,14 +155,16 @@ def predictability(past, clock):
     return total * min(1.0, clock.predicted[0] / 100.0)
 
 
-@kernel
+@inner
 def advance(x, past, season, clock, scratch):
     """Move on by a row that may be strange: histories and exponential means, but nothing that defines what is usual."""
     L = past.history.shape[0]
     for lag in range(L - 1, 0, -1):
-        past.history[lag] = past.history[lag - 1]
-    past.level[:], past.drift[:] = scratch.means[0], scratch.means[1]
-    past.own[:], past.joint[:] = scratch.means[2], scratch.means[3]
+        copy_vector(past.history[lag - 1], past.history[lag])
+    copy_matrix(scratch.means[0], past.level)
+    copy_matrix(scratch.means[1], past.drift)
+    copy_matrix(scratch.means[2], past.own)
+    copy_matrix(scratch.means[3], past.joint)
     for j in range(x.shape[0]):
         # Not the value itself: see `residuals`.
         past.history[0, j] = scratch.trusted[j]
@@ -171,7 +174,7 @@ def advance(x, past, season, clock, scratch):
             past.last[j] = x[j]
 
 
-@kernel
+@inner
 def learn_usual(x, past, clock, scratch):
     """Learn a row as usual, in place: regression, scales and running moments. To be called before `advance`."""
     D, n = x.shape[0], clock.predicted[0]

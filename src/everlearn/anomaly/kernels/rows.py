@@ -19,7 +19,8 @@ from everlearn.anomaly.kernels.past import (
 )
 from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distances_to_mass
 from everlearn.anomaly.kernels.season import visit
-from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.compile import inlined, inner, kernel
+from everlearn.linalg.dense import copy_vector
 from everlearn.linalg.handle import hold
 from everlearn.linalg.uniforms import uniform
 
@@ -43,7 +44,7 @@ def unpack(task):
     return hold(task)
 
 
-@kernel
+@inlined
 def statistics_of(x, state, settings, scratch):
     """All statistics of a row, into scratch.statistics; NaN for those that cannot be told."""
     out = scratch.statistics
@@ -95,7 +96,7 @@ def combined_score(parts, heaviness, gate, settings, sums):
     return np.log(total / weight) / settings.sharpness if weight > 0.0 else np.nan
 
 
-@kernel
+@inlined
 def score_row(x, state, settings, scratch):
     """Combined score of a row as the next of the stream; its parts go into the scratch."""
     statistics_of(x, state, settings, scratch)
@@ -243,7 +244,7 @@ def blame_rows(X, handle, out):
         out[t] = scratch.blame
 
 
-@kernel
+@inner
 def sample_row(x, sample, learned, seed):
     """Offer a learned row to the uniform sample, in place (reservoir sampling)."""
     S = sample.rows.shape[0]
@@ -252,12 +253,12 @@ def sample_row(x, sample, learned, seed):
     if slot >= S:
         return
     sample.size[0] = max(sample.size[0], slot + 1)
-    sample.rows[slot] = x
+    copy_vector(x, sample.rows[slot])
     for j in range(x.shape[0]):
         sample.coordinates[j, slot] = coordinate(x[j], sample.units, j)
 
 
-@kernel
+@inner
 def learn_row(x, state, settings, scratch):
     """Take a row as usual: sample, regression, moments, season, and the rows that the mixture will learn; in place."""
     clock, pending = state.clock, state.pending
@@ -270,12 +271,12 @@ def learn_row(x, state, settings, scratch):
         if clock.predicted[0] >= clock.next_inverse[0]:
             refresh_precision(state.past, clock.predicted[0])
             clock.next_inverse[0] = clock.predicted[0] + max(1, min(clock.predicted[0] // 20, 50))
-    pending.rows[pending.size[0]] = x
+    copy_vector(x, pending.rows[pending.size[0]])
     pending.size[0] += 1
     clock.learned[0] += 1
 
 
-@kernel
+@inner
 def remember_row(score, statistics, state, settings, held):
     """Remember score and statistics of a row, slow ones every few rows only: what lasts says the same again.
 
@@ -318,13 +319,14 @@ def any_observed(x):
     return False
 
 
-@kernel
+@inner
 def hold_row(x, state, scratch):
     """Keep a suspicious row and its statistics, in the place of the oldest; in place."""
     guard = state.guard
     # A ring: of a long fault the latest rows are what would become the new normal.
     slot = guard.held[0] % guard.rows.shape[0]
-    guard.rows[slot], guard.statistics[slot] = x, scratch.statistics
+    copy_vector(x, guard.rows[slot])
+    copy_vector(scratch.statistics, guard.statistics[slot])
     guard.numbers[slot] = state.clock.rows[0]
     guard.held[0] += 1
     guard.pressure[0] += 1.0
@@ -334,6 +336,12 @@ def hold_row(x, state, scratch):
 def learn_rows(X, handle, out):
     """Score and learn rows until the mixture or the units are due, or held rows are a new normal; returns how many."""
     state, settings, scratch = handle.content
+    return learn_until_due(X, state, settings, scratch, out)
+
+
+@inner
+def learn_until_due(X, state, settings, scratch, out):
+    """`learn_rows` with its task unpacked: as an inner function, without a count of references to its 80 arrays."""
     clock, guard = state.clock, state.guard
     # Rows until something outside of this loop is to be done; the caller does it between two calls.
     due = min(clock.next_sample[0] - clock.learned[0], state.pending.rows.shape[0] - state.pending.size[0])
@@ -343,7 +351,7 @@ def learn_rows(X, handle, out):
         score = score_row(x, state, settings, scratch)
         log_p = log_p_value(state.combined, 0, score)
         out.score[t], out.log_p[t] = score, far_log_p(state.far, log_p)
-        out.parts[t] = scratch.parts
+        copy_vector(scratch.parts, out.parts[t])
         if out.log_p[t] < np.log(settings.false_alarm_rate):
             blame_columns(x, state, scratch)
             out.blamed[t] = np.argmax(scratch.blame)
@@ -368,7 +376,7 @@ def learn_rows(X, handle, out):
         # Histories move on with rows that are held back, too: the next row still comes after this one.
         if clock.next_units[0] > 0:
             advance(x, state.past, state.season, clock, scratch)
-        state.season.ring[clock.rows[0] % state.season.ring.shape[0]] = x
+        copy_vector(x, state.season.ring[clock.rows[0] % state.season.ring.shape[0]])
         clock.rows[0] += 1
         if due == 0 or guard.pressure[0] >= settings.patience or clock.rows[0] == clock.next_period[0]:
             return t + 1

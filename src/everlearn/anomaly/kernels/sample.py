@@ -57,7 +57,7 @@ def count_near(ordered, k, low, high):
     return b - a
 
 
-@kernel
+@inner
 def column_rarity(x, sample):
     """Sum over the columns of -log(share of the sample near the value); gaps count as the mean column."""
     D, total, seen = x.shape[0], 0.0, 0
@@ -115,7 +115,7 @@ def smallest_sum(squares, size, k, low, high):
     return total - (count - k) * high, high
 
 
-@kernel
+@inner
 def distances_to_mass(x, sample, scratch):
     """Root mean squared distance to the nearest 10 and 30 % of the sample (Chazal et al. 2011), in asinh units."""
     D, size = x.shape[0], sample.size[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlearn.linalg.compile import kernel
+from everlearn.linalg.compile import inner, kernel
 
 LONGEST = 700  # rows of the longest period that is looked for
 COLUMNS = 4  # columns that are looked at
@@ -78,7 +78,7 @@ def sharpened(r, lag, least):
     return int(period + 0.5)
 
 
-@kernel
+@inner
 def visit(season, phase, u):
     """Take a row into the profile of its phase, in place."""
     season.visits[phase] += 1.0
