@@ -37,10 +37,10 @@ def critical_price(D, m, seed):
         world = world_of_rows(Z, np.ones(m), fine)
         problem = problem_of(Z, np.ones(m), world, ridge_of(world.variance, world.smooth, fine), settings, m)
         while True:
-            fit = finish(search(problem._replace(price=found), None, None, crowd=True))
+            fit = finish(search(problem._replace(price=found), None, None, crowd=True), D)
             if fit.size == 1:
                 break
-            one = finish(search(problem._replace(price=1e9), None, None, crowd=False))
+            one = finish(search(problem._replace(price=1e9), None, None, crowd=False), D)
             found = max(1.02 * found, (fit.log_density - one.log_density) / (fit.size - 1))
     return found
 
