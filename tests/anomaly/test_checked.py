@@ -52,7 +52,8 @@ def test_parts_that_are_no_parts_of_a_state_are_refused(state, change, message):
 COUNTERS = [
     ("clock", "rows", -1), ("clock", "period", 2049), ("sample", "size", 401), ("sample", "observed", 401),
     ("pending", "size", 500), ("guard", "held", -1), ("memory", "size", 2001), ("memory", "head", 2000),
-    ("combined", "head", 8000), ("memory", "since", -5), ("far", "size", -1), ("far", "rows", -1),
+    ("combined", "head", 8000), ("lasting", "head", 8000), ("memory", "since", -5), ("far", "size", -1),
+    ("far", "rows", -1),
 ]  # fmt: skip
 
 

@@ -53,6 +53,12 @@ def log_p_by_rank(value, remembered):
     return np.log((len(order) - rank + 0.5) / (len(order) + 1))
 
 
+def log_p_with_rows_before(log_p, total, remembered, gate, level):
+    """Log p-value of a row that is not suspicious: level + (1 - level) times its share, as far as time counts."""
+    share = np.exp(log_p_by_rank(total, remembered))
+    return (1.0 - gate) * log_p + gate * np.log(level + (1.0 - level) * share)
+
+
 def left_out_atypicality(i, X):
     """Atypicality of row i under one Gaussian that is fitted to the other rows."""
     rest = np.delete(X, i, axis=0)

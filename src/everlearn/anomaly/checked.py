@@ -73,7 +73,7 @@ def _check_counters(state: State) -> None:
         ("pending.size", state.pending.size, len(state.pending.rows) - 1),
         ("guard.held", state.guard.held, 2**62),
     ]
-    for name in ("memory", "combined"):
+    for name in ("memory", "combined", "lasting"):
         memory = getattr(state, name)
         room = memory.ring.shape[1]
         limits += [(f"{name}.size", memory.size, room), (f"{name}.head", memory.head, room - 1)]

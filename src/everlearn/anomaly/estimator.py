@@ -38,6 +38,10 @@ WEIGHTS = {
 # Heaviness of the tails of statistics on Gaussian rows of four columns.
 USUAL_HEAVINESS = {"columns": 0.58, "neighbours": 0.48, "group": 0.45}
 SHARPNESS = 1.0
+# Weight of the mean score of the rows before, how many of them, and nats that one counts at most: compared on every
+# second stream of benchmarks/anomaly.py. On the other streams ROC-AUC and average precision rise as well: on NAB
+# realKnownCause 0.685 to 0.737 and 0.312 to 0.339, on the other folders 0.589 to 0.619 and 0.202 to 0.233.
+PERSISTENCE, PERSISTENCE_ROWS, MOST_PERSISTENT = 2.5, 40.0, 10.0
 
 
 class AnomalyEvent(NamedTuple):
@@ -75,6 +79,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     after the rows before; the level of the latest rows; their activity, which a frozen or noisy sensor changes. Each
     view becomes a p-value by its rank among the latest rows, with a generalised Pareto tail beyond them; the harmonic
     mean of the p-values [1]_, calibrated once more in the same way, is the p-value of the row.
+
+    Where the past of a row predicts it, the p-value of a row that is not suspicious, above 1 in 100, also counts the
+    scores of some forty rows before: of two rows that look alike, the one in the middle of strange ones is stranger.
+    Alarms at 1 in 100 or less are of single rows.
 
     Rows that are too strange are held back. They are learned when they have lasted for `patience` rows.
 
@@ -520,7 +528,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
         checked.check_events(self._events_, _no_events())
         if state.far is None:
-            self._state_ = state = state._replace(far=learn.init_far())
+            state = state._replace(far=learn.init_far())
+        if state.recent is None:
+            recent, lasting = learn.init_lasting()
+            state = state._replace(recent=recent, lasting=lasting)
         self._prepared_ = learn.Prepared()
         self._state_ = state = checked.with_diagonal_errors(state)
         checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
@@ -543,6 +554,9 @@ def settings_of(rule: str, rate: float, patience: int, grace: int, seed: int) ->
         weights=np.array([WEIGHTS[view] for view in VIEWS]),
         usual_heaviness=np.array([USUAL_HEAVINESS.get(name, 0.0) for name in names]),
         sharpness=SHARPNESS,
+        persistence=PERSISTENCE,
+        persistence_rows=PERSISTENCE_ROWS,
+        most_persistent=MOST_PERSISTENT,
         seed=seed,
     )
 

@@ -76,13 +76,18 @@ def init(D: int, settings: Settings) -> State:
         init_memory(independent_shares(settings), REMEMBERED),
         init_memory(np.ones(1), REMEMBERED_COMBINED),
         Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.array([1.0, 0.0])),
-        Pending(np.zeros((MOST_PENDING, D)), counter()), init_far(),
+        Pending(np.zeros((MOST_PENDING, D)), counter()), init_far(), *init_lasting(),
     )  # fmt: skip
 
 
 def init_far() -> Far:
     """A memory of far rows that has counted none."""
     return Far(np.zeros(KEPT), np.zeros(KEPT, np.int64), counter(), counter(), np.full(1, CLUMP))
+
+
+def init_lasting() -> tuple[Array, Memory]:
+    """Mean of the latest scores and memory of scores with it, before there is a row."""
+    return np.zeros(1), init_memory(np.ones(1), REMEMBERED_COMBINED)
 
 
 def independent_shares(settings: Settings) -> Array:

@@ -23,6 +23,9 @@ def merged(first: State, second: State, settings: Settings, mixture: Any) -> Sta
     _take_sample(state.sample, second.sample, n, m, settings.seed)
     _take_memory(state.memory, second.memory)
     _take_memory(state.combined, second.combined)
+    assert state.lasting is not None  # states of old files have got one when they were read
+    assert second.lasting is not None
+    _take_memory(state.lasting, second.lasting)
     state.clock.learned[0] = n + m
     state.clock.next_sample[0] = n + m
     return refreshed(state, settings, mixture)

@@ -38,6 +38,16 @@ def rescore_memories(state: State, settings: Settings, fresh: Past, scratch: Any
     scores = np.full((len(X), 1), np.nan)
     kernels.combine(statistics, state, settings, scratch, scores)
     kernels.refill(state.combined, scores, numbers, np.ones(1, np.int64))
+    suspicious = scores > _quantile(scores, 1.0 - settings.guard_level)
+    kernels.add_rows_before(scores, state, settings)
+    scores[suspicious] = np.nan
+    kernels.refill(state.lasting, scores, numbers, np.ones(1, np.int64))
+
+
+def _quantile(values: Array, share: float) -> float:
+    """A quantile of the values that are not NaN; infinite where there are none."""
+    seen = values[~np.isnan(values)]
+    return float(np.quantile(seen, share)) if len(seen) else np.inf
 
 
 def _far_out(atypicality: Array) -> NDArray[np.bool_]:

@@ -185,7 +185,9 @@ class State(NamedTuple):
     combined: Memory  # of the combined score, V = 1
     guard: Guard
     pending: Pending
-    far: Far | None = None  # None in files that were written before there was one
+    far: Far | None = None  # None in files that were written before there was one, as the next two
+    recent: Array | None = None  # (1,), exponential mean of the latest rows' scores
+    lasting: Memory | None = None  # of the score with those of the rows before, of rows that are not suspicious; V = 1
 
 
 class Settings(NamedTuple):
@@ -202,6 +204,9 @@ class Settings(NamedTuple):
     weights: Array  # (number of views, 2), where the past predicts nothing, and where it does
     usual_heaviness: Array  # (V,), of the tail of a statistic on Gaussian rows; 0 where heavy tails say nothing
     sharpness: float  # of the mean over views: 1 is the harmonic mean of p-values
+    persistence: float  # weight of the scores of the rows before, where the past predicts a row
+    persistence_rows: float  # over which these are averaged
+    most_persistent: float  # nats that one row adds to their mean at most
     seed: int
 
 

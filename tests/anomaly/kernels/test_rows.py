@@ -6,6 +6,7 @@ from scipy.stats import kstest, norm
 
 from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state, state_with_sample, task_of
 from everlearn.anomaly.kernels.density import atypicality
+from everlearn.anomaly.kernels.memory import remember
 from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
@@ -14,6 +15,7 @@ from everlearn.anomaly.kernels.rows import (
     sample_row,
     surprise_given_others,
     surprise_of_z,
+    told_log_p,
 )  # fmt: skip
 from everlearn.anomaly.learn import init, no_info, scratch_for
 from everlearn.anomaly.merge import _copied
@@ -52,6 +54,35 @@ def test_the_combined_score_is_a_mean_of_inverse_p_values():
     # Statistics that agree are told as they are, whatever the weights; where none is told, there is no score.
     assert score_of_parts(np.full(V, 3.7), heaviness, 0.4, SETTINGS, sums) == pytest.approx(3.7)
     assert np.isnan(score_of_parts(np.full(V, np.nan), heaviness, 0.4, SETTINGS, sums))
+
+
+def told_of_rows_before(recent, gate, log_p=-1.2, score=0.8):
+    """The log p-value that is told of a row after rows with the mean score `recent`, and the twin's."""
+    state = init(2, SETTINGS)
+    remembered = np.random.default_rng(8).exponential(4.0, size=500)
+    for value in remembered:
+        remember(state.lasting, 0, value)
+    state.recent[0] = recent
+    total = score + SETTINGS.persistence * gate * recent
+    twin = naive.log_p_with_rows_before(log_p, total, remembered, gate, SETTINGS.guard_level)
+    return told_log_p(log_p, score, gate, state, SETTINGS), twin
+
+
+def test_rows_after_strange_ones_are_stranger_but_never_suspicious():
+    for recent, gate in ((0.2, 1.0), (1.0, 0.6), (2.0, 1.0)):
+        assert np.subtract(*told_of_rows_before(recent, gate)) == pytest.approx(0.0, abs=5e-3)
+    told = [told_of_rows_before(recent, 1.0)[0] for recent in (0.0, 1.0, 5.0, 1000.0)]
+    assert (np.diff(told) < 0.0).all()
+    assert told[-1] >= np.log(SETTINGS.guard_level)
+    # Where time counts for nothing, and of a suspicious row, the p-value is that of the row alone.
+    assert told_of_rows_before(5.0, 0.0)[0] == pytest.approx(-1.2)
+    for log_p in (-4.7, -9.0):
+        alone, after = (told_of_rows_before(recent, 1.0, log_p)[0] for recent in (0.0, 5.0))
+        assert after == alone < np.log(SETTINGS.guard_level)
+
+
+def test_without_rows_remembered_the_p_value_is_that_of_the_row_alone():
+    assert told_log_p(-1.2, 0.8, 1.0, init(2, SETTINGS), SETTINGS) == -1.2
 
 
 def test_the_surprise_of_a_z_value_agrees_with_scipy_also_beyond_the_range_of_numbers():

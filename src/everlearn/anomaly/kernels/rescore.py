@@ -13,7 +13,14 @@ from everlearn.anomaly.kernels.density import (
 )
 from everlearn.anomaly.kernels.memory import fit_tail, log_p_value, remember
 from everlearn.anomaly.kernels.past import advance, predictability
-from everlearn.anomaly.kernels.rows import ALWAYS_REMEMBERED, any_observed, combined_score, statistics_of
+from everlearn.anomaly.kernels.rows import (
+    ALWAYS_REMEMBERED,
+    any_observed,
+    combined_score,
+    next_recent,
+    statistics_of,
+    with_rows_before,
+)
 from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
 from everlearn.linalg.compile import inner, kernel
 
@@ -123,6 +130,17 @@ def remember_released(statistics, numbers, state, strides):
             due = strides[i] < ALWAYS_REMEMBERED and numbers[t] % strides[i] == 0
             if due and not np.isnan(statistics[t, i]):
                 remember(state.memory, i, statistics[t, i])
+
+
+@kernel
+def add_rows_before(scores, state, settings):
+    """Scores of rows in their order, each with those of the rows before it, in place; the mean moves on with them."""
+    gate = predictability(state.past, state.clock)
+    state.recent[0] = 0.0
+    for t in range(len(scores)):
+        own = scores[t, 0]
+        scores[t, 0] = with_rows_before(own, gate, state.recent[0], settings)
+        state.recent[0] = next_recent(state.recent[0], own, settings)
 
 
 @kernel
