@@ -1,5 +1,6 @@
 """A session and its store: a step is committed whole, and learning goes on where it was."""
 
+import json
 import sqlite3
 import time
 
@@ -181,6 +182,20 @@ def test_edited_memories_are_refused_in_our_own_words(store, memory):
     session.commit()
     with sqlite3.connect(store.path) as connection:
         connection.execute("UPDATE model SET memory = ?", (memory,))
+    with pytest.raises(StateFileError, match="damaged"):
+        Session(OnlinePPCA(1), store=store)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("detector", [None] * 61), ("times", [None, 1e999]), ("stamps", [None, None, 1e999])]
+)
+def test_numbers_that_a_commit_could_not_write_are_refused_when_they_are_read(store, part, value):
+    session = Session(OnlinePPCA(1), store=store)
+    session.learn(X)
+    session.commit()
+    memory = {**store.memory("model"), part: value}
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE model SET memory = ?", (json.dumps(memory).replace("Infinity", "1e999"),))
     with pytest.raises(StateFileError, match="damaged"):
         Session(OnlinePPCA(1), store=store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from typing import Any
@@ -241,6 +242,7 @@ class Session:
             self._gaps.restore(memory["times"])
             self._stamps.restore(memory.get("stamps", [None] * 3))  # files of an earlier version have none
             self.time_format = self.time_format or restored_format(memory.get("time_format"))
+            json.dumps(self._memory(), allow_nan=False)  # a number that is not finite would make the next commit fail
         except (StateFileError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise StateFileError(
                 f"The model {self.name!r} in {self.store.path}: {error}. The state file was edited or damaged: restore "
