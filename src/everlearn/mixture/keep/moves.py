@@ -62,20 +62,16 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     if r.sum() < MIN_ROWS or len(idx) < MIN_ROWS:
         return None
     shape, background = evidence_shape(fit.shape), problem.world.background
-    # Without a background: the two halves share the rows of the component among themselves.
-    some = Rows(np.ascontiguousarray(rows.Z[idx]), r, np.full(len(idx), -np.inf), rows.total)
-    one = np.ones((len(idx), 1))
-    whole = kernels.moments_of(some, one)
-    before = kernels.evidence_of(some, one, whole, shape, background)
+    trials = Trials(whole_of(np.ascontiguousarray(rows.Z[idx]), r), shape, background)
+    before = trials.evidence_of_whole()
     yield
     masks = []
-    for mask in _starts(some, whole, shape, problem):
+    for mask in _starts(trials.whole, shape, problem):
         if 2.0 <= r @ mask <= r.sum() - 2.0:
             masks.append(mask)
         yield
     if not masks:
         return None
-    trials = Trials(some, whole, shape, background)
     shares = np.where(masks, *DIVIDED)
     # Few steps for all starts, more for the best ones: most of the work goes where the winner is.
     values = yield from trials.evidence(shares, STEPS)
@@ -97,23 +93,35 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     return Split(gain, change - problem.price, share)
 
 
+def whole_of(Z: Array, weights: Array) -> Whole:
+    """A component that has rows Z with these shares of theirs."""
+    total = float(weights.sum())
+    mean = weights @ Z / total
+    E = Z - mean
+    return Whole(E, weights, total, mean, (E * weights[:, None]).T @ E)
+
+
 class Trials(NamedTuple):
     """Divisions of the rows of a component, tried by EM."""
 
-    rows: Rows
-    moments: Moments  # of the component
+    whole: Whole
     shape: Shape
     background: Background
 
+    def evidence_of_whole(self) -> float:
+        """Evidence of the component undivided: there is no choice of labels."""
+        whole = self.whole
+        moments = Moments(np.array([whole.total]), whole.mean[None], whole.scatter[None])
+        return float(kernels.log_marginals(moments, self.shape, self.background)[0])
+
     def evidence(self, shares: Array, steps: int) -> Generator[None, None, Array]:
         """Evidence of divisions after EM steps, which change `shares`, (S, n), in place; yields between slices."""
-        (n, D), (counts, means, scatters) = self.rows.Z.shape, self.moments
-        whole = Whole(self.rows.Z - means[0], self.rows.weights, float(counts[0]), means[0], scatters[0])
+        n, D = self.whole.Z.shape
         out, effort = np.empty(len(shares)), Effort(steps, TOLERANCE, MIN_HALF)
         step = max(1, SLICE // (steps * (n + D) * D * D))
         for at in range(0, len(shares), step):
             part = slice(at, at + step)
-            evidence_of_divisions(whole, self.shape, self.background, shares[part], effort, out[part])
+            evidence_of_divisions(self.whole, self.shape, self.background, shares[part], effort, out[part])
             yield
         return out
 
@@ -123,14 +131,14 @@ def evidence_shape(shape: Shape) -> Shape:
     return shape._replace(tau=min(shape.tau, MAX_TAU))
 
 
-def _starts(some: Rows, whole: Moments, shape: Shape, problem: Problem) -> Iterator[Mask]:
+def _starts(whole: Whole, shape: Shape, problem: Problem) -> Iterator[Mask]:
     """First divisions to try, as masks of the rows."""
-    Z, r = some.Z, some.weights
-    n, D = whole.counts[0], Z.shape[1]
-    covariance = whole.scatters[0] / n + np.diag(shape.ridge)
+    Z, r = whole.Z, whole.weights
+    D = Z.shape[1]
+    covariance = whole.scatter / whole.total + np.diag(shape.ridge)
     scale = np.sqrt(np.diag(covariance))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    E = (Z - whole.means[0]) / scale
+    E = Z / scale
     P = E @ vectors / np.sqrt(np.maximum(values, 1e-12))
     # Along the longest axis, and along the axis with two humps: least kurtosis.
     yield P[:, -1] > 0.0

@@ -239,10 +239,12 @@ class Seen(NamedTuple):
         # EM may leave a component without rows (0/0): it has no spread, and is unchanged only where its mean is.
         spread = np.sqrt(moments.scatters[k].diagonal() / max(moments.counts[k], 1e-300)) + 1e-300
         counts = np.array(self.counts)
-        for i in np.flatnonzero(np.abs(counts - moments.counts[k]) < UNCHANGED * counts):
-            if (np.abs(self.means[i] - moments.means[k]) < UNCHANGED * spread).all():
-                return int(i)
-        return -1
+        like = np.flatnonzero(np.abs(counts - moments.counts[k]) < UNCHANGED * counts)
+        if not len(like):
+            return -1
+        moved = np.abs(np.array([self.means[i] for i in like]) - moments.means[k])
+        same = like[(moved < UNCHANGED * spread).all(axis=1)]
+        return int(same[0]) if len(same) else -1
 
     def add(self, moments: Moments, k: int, split: moves.Split | None) -> None:
         """Remember component k."""

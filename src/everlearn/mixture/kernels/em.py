@@ -85,9 +85,10 @@ def moments_of(rows, R):
     for k in range(K):
         count, mean = 0.0, means[k]
         for a in range(bounds[k], bounds[k + 1]):
-            count += shares[a]
+            row, share = Z[own[a]], shares[a]
+            count += share
             for i in range(D):
-                mean[i] += shares[a] * Z[own[a], i]
+                mean[i] += share * row[i]
         counts[k] = count
         for i in range(D):
             mean[i] /= max(count, TINY)
@@ -96,9 +97,9 @@ def moments_of(rows, R):
             for a in range(first, last):
                 # Roots of the weights, so that the product of the gathered rows
                 # with themselves is the weighted scatter.
-                root = math.sqrt(shares[a])
+                row, out, root = Z[own[a]], E[a - first], math.sqrt(shares[a])
                 for i in range(D):
-                    E[a - first, i] = root * (Z[own[a], i] - mean[i])
+                    out[i] = root * (row[i] - mean[i])
             square_rows(1.0, E[: last - first], 1.0, 0, D, scatters[k])
         mirror_upper(scatters[k])
     return Moments(counts, means, scatters)
