@@ -167,6 +167,19 @@ def test_an_answer_is_remembered_until_the_next_row_and_changes_nothing(state):
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.parametrize(
+    ("reservoir", "fading", "asks_whole", "searches"),
+    [(400, 1.0, True, True), (150, 1.0, True, False), (150, 0.9, True, True), (150, 1.0, False, True)],
+)
+def test_which_questions_are_preceded_by_a_search(reservoir, fading, asks_whole, searches):
+    """With `asks_whole` only those where no row that counts was turned away."""
+    settings = SETTINGS._replace(reservoir=reservoir, fading=fading, asks_whole=asks_whole)
+    state, asked = learned(STREAM[:290], settings), Asked()
+    assert state.searched < 270
+    ask.answering(state, settings, asked)
+    assert (asked.state is not None) is searches
+
+
 def test_a_p_value_sees_one_quiet_column_and_all_columns_together():
     """A quiet column as far out as is usual of the others, and 1.7 times the usual noise in all of them."""
     rng = np.random.default_rng(3)

@@ -47,6 +47,20 @@ def test_the_cheapest_pair_is_that_of_all_pairs_by_dense_matrices(seed):
     assert merging._cheapest_pair(c, NOISE, of=3) == pairs[int(np.argmin(of_one))]
 
 
+@pytest.mark.parametrize("isotropic", [False, True])
+def test_the_search_of_a_merge_has_the_noise_of_its_parts(isotropic, monkeypatch):
+    seen = []
+
+    def noted(state, settings):
+        seen.append(settings.isotropic)
+        return state
+
+    monkeypatch.setattr(merging, "reconsider", noted)
+    state = learned(one(np.random.default_rng(0), 90, D), SETTINGS)
+    merging.merge([Part(state, 1.0, isotropic), Part(state, 1.0, True)], SETTINGS)
+    assert seen == [isotropic]
+
+
 @pytest.mark.parametrize("ratio", [np.ones(D), np.full(D, 4.0), 2.0 ** np.random.default_rng(0).integers(-2, 3, D)])
 def test_a_change_of_frame_is_that_of_the_rows(ratio):
     """Means and scatters along directions, as matrices of all columns."""

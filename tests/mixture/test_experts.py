@@ -232,7 +232,7 @@ def test_the_right_expert_counts_most():
     for rows, split, is_shared in ((same, None, True), (crossed, 0, False)):
         sample = Sample(rows, labels, np.ones(600), np.ones(600))
         judged = np.ones(600, dtype=bool)
-        weights, _ = experts.weights_of_opinions(experts_of(sample, split=split), sample, np.log([0.5, 0.5]), judged)
+        weights = experts.weights_of_opinions(experts_of(sample, split=split), sample, np.log([0.5, 0.5]), judged)
         shares = [weights[each * i : each * (i + 1)].sum() for i in range(4)]
         assert (np.argmax(shares) == 0) == is_shared, shares
 
@@ -247,9 +247,33 @@ def test_unreachable_rows_and_classes_of_one_row():
     assert np.isfinite(found).all()
     assert np.allclose(np.exp(found).sum(), 1.0)
     nothing = np.zeros(30, dtype=bool)
-    weights, _ = experts.weights_of_opinions(experts_of(sample), sample, log_prior, nothing)
+    weights = experts.weights_of_opinions(experts_of(sample), sample, log_prior, nothing)
     assert np.array_equal(weights, experts.UNWEIGHED)
     assert weights.sum() == pytest.approx(1.0)
+
+
+def test_rows_are_left_out_by_their_leverages_where_they_are_given():
+    """The deviation from each Gaussian of its class is 1/(1 - share leverage n/(n + prior)) times as large."""
+    sample = labelled(40)
+    firm = experts_of(sample).gaussians.firm
+    leverages = {c: np.random.default_rng(c).uniform(0.0, 0.9, (int((sample.labels == c).sum()), 2)) for c in (0, 1)}
+    found = experts.log_densities(firm, sample.rows, 2, sample, leverages)
+    whole = experts.log_densities(firm, sample.rows, 2)
+    for i in range(40):
+        c = sample.labels[i]
+        mine = np.flatnonzero(firm.classes == c)
+        own = leverages[int(c)][i - np.flatnonzero(sample.labels == c)[0]]
+        heights, grown = [], []
+        for k, leverage in zip(mine, own, strict=True):
+            e, weight = sample.rows[i] - firm.means[k], firm.counts[k] / firm.counts[mine].sum()
+            height = np.log(weight) - 0.5 * np.linalg.slogdet(2 * np.pi * firm.covariances[k])[1]
+            heights.append(height - 0.5 * e @ np.linalg.solve(firm.covariances[k], e))
+            share = np.exp(heights[-1] - whole[i, c]) * firm.counts[k] / (firm.counts[k] + firm.prior)
+            e = e / (1.0 - min(share * leverage, 0.5))
+            grown.append(height - 0.5 * e @ np.linalg.solve(firm.covariances[k], e))
+        assert whole[i, c] == pytest.approx(logsumexp(heights))
+        assert found[i, c] == pytest.approx(logsumexp(grown))
+        assert found[i, 1 - c] == whole[i, 1 - c]
 
 
 def test_a_row_without_values_is_judged_by_frequency():

@@ -19,11 +19,12 @@ MODES = {
     "diagonal, forgetting": IncrementalGaussianMixtureClassifier(
         covariance_type="diag", forgetting=0.99, max_components=5, reservoir=300
     ),
+    "low rank": IncrementalGaussianMixtureClassifier(covariance_type="low_rank"),
 }
 # These depend neither on the mode nor on what the model does inside.
 ONCE = ("check_bad_rows", "check_bad_weights_and_targets")
 # A mixture for each class: of these modes a few checks, and with the slow tests all of them.
-IN_PART = ("per class", "diagonal, forgetting")
+IN_PART = ("per class", "diagonal, forgetting", "low rank")
 KEPT = ("check_gaps", "check_fit_forgets", "check_weights_of_zero", "check_two_rows", "check_constant_columns", *ONCE)
 # Thousands of rows, learned by every class or searched again and again: two thirds of the time of all checks.
 LONG = (
@@ -49,7 +50,7 @@ def test_scikit_learn_contract(estimator, check):
 def stream_cases():
     for mode, model in MODES.items():
         for name, check in stream_checks(model):
-            if mode != "diagonal, forgetting" or name not in ONCE:
+            if mode not in ("diagonal, forgetting", "low rank") or name not in ONCE:
                 slow = name not in KEPT if mode in IN_PART else mode == "regressor" and name in LONG
                 yield pytest.param(check, id=f"{mode}: {name}", marks=pytest.mark.slow if slow else ())
 

@@ -24,7 +24,16 @@ from everlearn.low_rank.device import SentRows, distances_of_data, sent_products
 from everlearn.low_rank.keep.reconsider import factor_mixture, flushed, reconsider, sampled
 from everlearn.low_rank.kernels.shape import KAPPA, PSI_FLOOR
 from everlearn.low_rank.learn import FARTHEST, Progress, in_frame, rows_seen, started
-from everlearn.low_rank.state import Components, Frame, Readout, Settings, State, readout_of, squared_distances
+from everlearn.low_rank.state import (
+    Components,
+    Frame,
+    Readout,
+    Reservoir,
+    Settings,
+    State,
+    readout_of,
+    squared_distances,
+)
 from everlearn.low_rank.subspace import Projected, Sketched, projected
 from everlearn.typing import Array
 
@@ -58,6 +67,16 @@ def has_grown(n: int, since: int) -> bool:
     return since == 0 or (n - since > 1 and n >= ASK_AGAIN * since)
 
 
+def may_search(reservoir: Reservoir, settings: Settings) -> bool:
+    """Whether a question may be preceded by a search on the sampled rows.
+
+    Where rows that still count were turned away, it refits most components from the sample and forgets what the others
+    said. Classes are then told apart worse: 0.1 to 0.3 % of MNIST (54,000 rows learned, 2,000 a class kept). Densities
+    gain or lose: 1.3 nats a row more on 6,000 digits of 256 columns, 3.9 less on 4,000 of 784, one order each.
+    """
+    return settings.reservoir > 0 and (not settings.asks_whole or sampled(reservoir, settings)[2] <= 1.0 + 1e-6)
+
+
 def follow(
     asked: Asked, X: Array, weights: Array, settings: Settings, state: State, device: TorchDevice | None = None
 ) -> None:
@@ -83,7 +102,7 @@ def answering(state: State, settings: Settings, asked: Asked, device: TorchDevic
         if state.model is None:
             if asked.state is None or has_grown(n, asked.searched):
                 asked.state, asked.searched, asked.progress = started(copied(state), settings), n, Progress()
-        elif settings.reservoir and has_grown(n, searched) and has_grown(n, asked.last):
+        elif has_grown(n, searched) and has_grown(n, asked.last) and may_search(state.model.reservoir, settings):
             asked.state, asked.searched, asked.progress = reconsider(state, settings, device), n, Progress()
         base = state if asked.state is None else asked.state
         asked.look, asked.last = look_of(base, settings, device), n
@@ -98,7 +117,8 @@ def between_searches(state: State, settings: Settings) -> FactorMixture | None:
         state = started(copied(state), settings._replace(fixed=1, most=1, reservoir=0))
     components = flushed(state, settings)
     assert state.frame is not None
-    return in_units(factor_mixture(components, readout_of(components, state.prior_noise)), state.frame)
+    readout = readout_of(components, state.prior_noise, settings.isotropic)
+    return in_units(factor_mixture(components, readout), state.frame)
 
 
 def in_units(mixture: FactorMixture, frame: Frame) -> FactorMixture:
@@ -113,7 +133,7 @@ def look_of(state: State, settings: Settings, device: TorchDevice | None = None)
     assert state.model is not None
     assert state.frame is not None
     components = flushed(state, settings)
-    readout = readout_of(components, state.prior_noise)
+    readout = readout_of(components, state.prior_noise, settings.isotropic)
     rows = sampled(state.model.reservoir, settings)[0]
     rows = rows[~np.isnan(rows).any(axis=1)]
     sent = None if device is None else SentRows(device, rows)
@@ -163,6 +183,8 @@ def _distances_without(E: Array, c: Components, readout: Readout, k: int) -> Arr
     scaled = W * inverse
     latent = np.linalg.solve(np.eye(rank) + scaled @ W.T, scaled @ E.T).T
     squares = (E - latent @ W) ** 2
+    if readout.isotropic:  # to which one cell contributes next to nothing
+        return np.asarray(squares @ inverse + (latent**2).sum(axis=1))
     rows = max(float(c.n[k] + c.borrowed[k]) - 1.0 - rank, 0.0) + KAPPA
     psi = np.maximum(rows / inverse - squares, KAPPA * readout.noise[k]) / max(rows - 1.0, 1.0)
     return np.asarray((squares / np.maximum(psi, PSI_FLOOR * readout.noise[k])).sum(axis=1) + (latent**2).sum(axis=1))

@@ -217,7 +217,7 @@ class LowRankCore:
 
     def part(self, state: State, share: float) -> Part:
         """The state as a part of a merge."""
-        return Part(self.whole(state), share)
+        return Part(self.whole(state), share, self.settings.isotropic)
 
     def merge(self, parts: Sequence[Part], names: Any, *, search: bool, most: int | None) -> State:
         """One state for the rows of all."""

@@ -40,7 +40,7 @@ class Resident:
     def __init__(self, device: TorchDevice, model: Model, rule: Rule, frame: Frame, readout: Readout) -> None:
         self.device, self.torch, self.model, self.rule = device, device.torch, model, rule
         self.now = _sent(device, model.components, readout)
-        self.log_det = readout.log_det
+        self.log_det, self.isotropic = readout.log_det, readout.isotropic
         self.centre, self.inverse = device.tensor(frame.centre), device.tensor(frame.inverse)
         self.waiting = device.tensor(model.waiting.rows)
         K, W = model.waiting.weights.shape
@@ -165,7 +165,8 @@ class _Trial:
             lambda i: ahead.fold_spectrum(i, gram, scale, self.numbers, which[i], noise, spectrum),
             range(len(which)),
         )
-        found = batched.sketches(torch, fold, device.numbers(spectrum.mix), device.numbers(spectrum.numbers))
+        numbers = device.numbers(spectrum.mix), device.numbers(spectrum.numbers)
+        found = batched.sketches(torch, fold, *numbers, resident.isotropic)
         self.latest[which] = len(self.made)
         self.made.append((which, found))
         d2 = batched.squared_distances(self.rows, found.B, found.offset, found.inverse_psi)

@@ -356,10 +356,10 @@ def started(state: State, settings: Settings) -> State:
     return State(state.n + n, state.n + n, noise, frame, model, empty)
 
 
-def _readout(state: State, progress: Progress) -> Readout:
+def _readout(state: State, settings: Settings, progress: Progress) -> Readout:
     assert state.model is not None
     if progress.readout is None:
-        progress.readout = readout_of(state.model.components, state.prior_noise)
+        progress.readout = readout_of(state.model.components, state.prior_noise, settings.isotropic)
     return progress.readout
 
 
@@ -389,7 +389,7 @@ def _learn_on_device(
         assert state.model is not None
         assert state.frame is not None
         if resident is None:
-            resident = Resident(device, state.model, rule, state.frame, _readout(state, progress))
+            resident = Resident(device, state.model, rule, state.frame, _readout(state, settings, progress))
             progress.readout = None  # which learning on the device outdates
         end = min(len(X), at + resident.length)
         rows = resident.internal(sent.part(at, end), FARTHEST)
@@ -424,7 +424,7 @@ def _learn_block(state: State, chunk: Chunk, settings: Settings, progress: Progr
     at, rule = 0, rule_of(state, settings)
     while at < len(chunk.rows):
         assert state.model is not None
-        at = kernels.learn_block(chunk, at, state.model, _readout(state, progress), rule)
+        at = kernels.learn_block(chunk, at, state.model, _readout(state, settings, progress), rule)
         state = _settle(state, settings, progress)
     return state
 
@@ -433,9 +433,9 @@ def _learn_gaps(state: State, chunk: Chunk, settings: Settings, progress: Progre
     """Learn rows with gaps, one after the other."""
     for t in range(len(chunk.rows)):
         rule = rule_of(state, settings)
-        kernels.learn_row_with_gaps(chunk, t, state.model, _readout(state, progress), rule)
+        kernels.learn_row_with_gaps(chunk, t, state.model, _readout(state, settings, progress), rule)
         assert state.model is not None
-        _fold_due(state.model, _readout(state, progress), state.prior_noise, settings)
+        _fold_due(state.model, _readout(state, settings, progress), state.prior_noise, settings)
     return state
 
 
@@ -445,7 +445,8 @@ def _settle(state: State, settings: Settings, progress: Progress) -> State:
     assert model is not None
     if not 0 < len(model.room.weights) == model.room.size[0]:
         return state
-    model, opened = room.empty_some(model, _readout(state, progress), rule_of(state, settings), settings)
+    readout, rule = _readout(state, settings, progress), rule_of(state, settings)
+    model, opened = room.empty_some(model, readout, rule, settings)
     if opened:
         progress.readout = None
     return state._replace(model=model)

@@ -35,6 +35,7 @@ class Part(NamedTuple):
 
     state: State
     share: float
+    isotropic: bool = False  # whether its components have isotropic noise
 
 
 def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, most: int | None = None) -> State:
@@ -42,8 +43,10 @@ def merge(parts: Sequence[Part], settings: Settings, *, search: bool = True, mos
 
     Components stand side by side and are reduced by Runnalls' cost to what may be kept, exactly up to the cut to the
     kept directions; then one search on the merged reservoirs reconsiders them. Rows of parts that are still warming up
-    are learned then. With `most`, the warm-up ends here for all, and at most so many components are kept.
+    are learned then. With `most`, the warm-up ends here for all, and at most so many components are kept. The noise is
+    isotropic if it is in all parts.
     """
+    settings = settings._replace(isotropic=all(part.isotropic for part in parts))
     if most is not None:
         parts = [_past_warmup(part, settings) for part in parts]
     settled = [part for part in parts if part.state.model is not None]
@@ -70,7 +73,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool, most: in
     states = [part.state for part in parts]
     frame = _common_frame(states)
     stocks, noises, calibrations = [], [], []
-    for state, share in parts:
+    for state, share, _ in parts:
         assert state.model is not None
         assert state.frame is not None
         own = flushed(state, settings)
@@ -83,7 +86,7 @@ def _united(parts: Sequence[Part], settings: Settings, *, search: bool, most: in
     prior_noise = float(mass @ np.array([s for _, s in noises]) / mass.sum())
     components = joined(stocks)
     limit = most if most is not None else settings.fixed or settings.most
-    components = reduced(components, limit, prior_noise)
+    components = reduced(components, limit, prior_noise, settings.isotropic)
     reservoir = _united_reservoir(parts, frame, settings)
     n = sum(state.n for state in states)
     model = model_of(components, settings, reservoir)
@@ -131,10 +134,10 @@ def _in_frame(c: Components, old: Frame, new: Frame) -> Components:
     return out
 
 
-def reduced(c: Components, limit: int, prior_noise: float) -> Components:
+def reduced(c: Components, limit: int, prior_noise: float, isotropic: bool = False) -> Components:
     """Merge the cheapest pairs until `limit` components are left (Runnalls, 2007)."""
     while len(c.n) > limit:
-        i, j = _cheapest_pair(c, prior_noise)
+        i, j = _cheapest_pair(c, prior_noise, isotropic)
         rest = np.array([k for k in range(len(c.n)) if k not in (i, j)], dtype=np.intp)
         c = joined([take(c, rest), merged(take(c, np.array([i, j])))])
     return c
@@ -148,16 +151,18 @@ def aggregated(state: State, own: Settings, settings: Settings, min_rows: int) -
     c = flushed(state, own)
     while len(c.n) > 1 and c.n.min() < min_rows:
         small = int(np.argmin(c.n))
-        i, j = _cheapest_pair(c, state.prior_noise, small)
+        i, j = _cheapest_pair(c, state.prior_noise, own.isotropic, small)
         rest = np.array([k for k in range(len(c.n)) if k not in (i, j)], dtype=np.intp)
         c = joined([take(c, rest), merged(take(c, np.array([i, j])))])
     model = model_of(c, settings, empty_reservoir(0, c.mean.shape[1]))
     return state._replace(model=model._replace(calibration=state.model.calibration.copy()))
 
 
-def _cheapest_pair(c: Components, prior_noise: float, of: int | None = None) -> tuple[int, int]:
+def _cheapest_pair(
+    c: Components, prior_noise: float, isotropic: bool = False, of: int | None = None
+) -> tuple[int, int]:
     """The pair with the least cost of merging, or that with one component; by the means alone, then exactly."""
-    readout = readout_of(c, prior_noise)
+    readout = readout_of(c, prior_noise, isotropic)
     # Squared distances of all means from one product; about their mean, since
     # |a|^2 + |b|^2 - 2 a'b cancels far from zero.
     E = c.mean - c.mean.mean(axis=0)
@@ -177,7 +182,7 @@ def _cheapest_pair(c: Components, prior_noise: float, of: int | None = None) -> 
     def cost(pair: int) -> float:
         a, b = i[pair], j[pair]
         # Runnalls' cost itself, which takes an eigenproblem for each pair.
-        whole = readout_of(merged(take(c, np.array([a, b]))), prior_noise)
+        whole = readout_of(merged(take(c, np.array([a, b]))), prior_noise, isotropic)
         apart = c.mass[a] * readout.log_det[a] + c.mass[b] * readout.log_det[b]
         return float(0.5 * ((c.mass[a] + c.mass[b]) * whole.log_det[0] - apart))
 

@@ -56,6 +56,8 @@ class Settings(NamedTuple):
     fading: float  # factor by which what was learned fades with each row
     interval: int  # rows between two searches, at most
     seed: int
+    isotropic: bool = False  # whether the noise of a component is the same in all columns
+    asks_whole: bool = False  # whether a search precedes a question only while no row that counts was turned away
 
 
 class Info(NamedTuple):
@@ -116,12 +118,12 @@ def model_of(components: Components, settings: Settings, reservoir: Reservoir) -
     return Model(components, nothing_waiting(K, D, settings), room, np.zeros(3), reservoir)
 
 
-def readout_of(components: Components, prior_noise: float) -> Readout:
-    """What the sketches say, ready for matrix products."""
+def readout_of(components: Components, prior_noise: float, isotropic: bool = False) -> Readout:
+    """What the sketches say, ready for matrix products; with `isotropic` noise or with that of each column."""
     K, Q, D = components.directions.shape
     out = Readout(
         np.zeros((K, Q + 1, D)), np.zeros((K, Q + 1)), np.zeros((K, D)), np.zeros(K), np.zeros((K, Q)),
-        np.zeros(K, np.int64), np.zeros(K),
+        np.zeros(K, np.int64), np.zeros(K), isotropic,
     )  # fmt: skip
     each(lambda j: refresh(components, j, prior_noise, out), range(K), D)
     return out

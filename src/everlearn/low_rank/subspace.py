@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from everlearn.low_rank.kernels.fold import top_directions
+from everlearn.low_rank.kernels.shape import KAPPA
 from everlearn.low_rank.learn import in_frame
 from everlearn.low_rank.state import Components, Frame, Readout
 from everlearn.typing import Array
@@ -51,10 +52,6 @@ class Subspace(NamedTuple):
     frame: Frame
     centre: Array  # (D,)
     axes: Array  # (G, D)
-
-    def first(self, G: int) -> Subspace:
-        """The first G axes only."""
-        return self._replace(axes=self.axes[:G])
 
     def coordinates(self, X: Array) -> Array:
         """Rows without gaps, in the units of the data, along the axes."""
@@ -102,16 +99,49 @@ def _means(look: Known, frame: Frame) -> Array:
     return np.asarray(raw * frame.inverse)
 
 
-def moments(look: Known, space: Subspace, loudness: float) -> Moments:
-    """The components of a mixture in a subspace, with `loudness` times their mean noise in it.
+def mean_noise(look: Known, space: Subspace) -> Array:
+    """Mean noise of each component over all columns, in the coordinates of a subspace, (K,)."""
+    return np.asarray(look.readout.noise * float(np.mean((space.frame.inverse / look.frame.inverse) ** 2)))
 
-    The mean over all columns is that of dead and quiet ones too, while the subspace holds the loud ones.
+
+def noise_along(look: Known, space: Subspace) -> Array:
+    """Mean noise of each component along the axes of a subspace, if it is uncorrelated, (K,).
+
+    It is that of the columns in which the axes lie, whether the read-out has isotropic noise or not: the mean over all
+    columns is also that of dead and quiet ones, which the axes avoid.
     """
+    c, s = look.components, look.readout.noise
+    used = np.arange(c.scatter.shape[1]) < look.readout.rank[:, None]
+    # Scatter of each column off the directions; the prior is that of `kernels.shape.refresh`.
+    off = np.maximum(c.diagonal - np.einsum("kq,kqd->kd", c.scatter * used, c.directions**2), 0.0)
+    rows = np.maximum(c.n + c.borrowed - 1.0 - look.readout.rank, 0.0) + KAPPA
+    psi = (off + KAPPA * s[:, None]) / rows[:, None] * (space.frame.inverse / look.frame.inverse) ** 2
+    return np.asarray((psi @ (space.axes**2).T).mean(axis=1))
+
+
+def leverages(look: Known, space: Subspace, rows: Array) -> Array:
+    """How far each row, in the coordinates of a subspace, draws each component to itself, (n, K).
+
+    That is 1/n for the mean and (u'e)^2 / a for a direction u of scatter a, of the deviation e. A full covariance would
+    be drawn in all directions, one of low rank only along its own.
+    """
+    c = look.components
+    means = (_means(look, space.frame) - space.centre) @ space.axes.T
+    ratio, out = space.frame.inverse / look.frame.inverse, np.empty((len(rows), len(means)))
+    for k, mean in enumerate(means):
+        rank = look.readout.rank[k]
+        # Directions in the frame of the space, as the rows are; the scatter along them changes as their length does.
+        P = (rows - mean) @ ((c.directions[k, :rank] / ratio) @ space.axes.T).T
+        out[:, k] = 1.0 / max(c.n[k], 1.0) + (P * P) @ (1.0 / c.scatter[k, :rank])
+    return out
+
+
+def moments(look: Known, space: Subspace, noise: Array) -> Moments:
+    """The components of a mixture in a subspace, each with its noise in it, (K,)."""
     ratio = space.frame.inverse / look.frame.inverse
     loadings = np.sqrt(look.readout.loading)[:, :, None] * look.components.directions
     A = (loadings * ratio) @ space.axes.T
-    noise = loudness * look.readout.noise * float(np.mean(ratio**2))
-    # W'W projected on the axes; of the noise, which is the same in all directions, the projection is itself.
+    # W'W projected on the axes.
     covariances = np.swapaxes(A, 1, 2) @ A
     G = len(space.axes)
     covariances[:, np.arange(G), np.arange(G)] += noise[:, None]
@@ -138,9 +168,9 @@ class Projected(NamedTuple):
 
 
 def projected(known: Known, G: int, loudness: float) -> Projected:
-    """A mixture in the subspace of its own G axes; see `moments`."""
+    """A mixture in the subspace of its own G axes, with `loudness` times its mean noise there."""
     space = common_subspace([known], G)
-    counts, means, covariances = moments(known, space, loudness)
+    counts, means, covariances = moments(known, space, loudness * mean_noise(known, space))
     factors = np.asarray(np.linalg.cholesky(covariances), np.float64)
     log_det = 2.0 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
     heights = log_det - 2.0 * np.log(np.maximum(counts / counts.sum(), 1e-300))

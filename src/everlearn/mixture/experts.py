@@ -35,7 +35,11 @@ RIDGE = 1e-3
 BANDWIDTH = 0.5
 # As many rows of prior as it takes for a covariance to be the shared one.
 MANY = 1e12
+# Columns for which the firm expert has one more row of prior.
+PRIOR_COLUMNS = 3.0
 STACKING_STEPS = 50
+# Leverage of a row, at most: beyond it the first order says nothing.
+MOST_LEVERAGE = 0.5
 # Weights where no row is kept to choose them by: the Gaussian experts as they are, and a little for all others.
 UNWEIGHED = np.array([0.32, 0.01, 0.32, 0.01, 0.32, 0.005, 0.005, 0.005, 0.005])
 
@@ -129,15 +133,15 @@ def shared_of(moments: Sequence[ClassMoments]) -> Shared:
     return Shared(within, (n * local + D * target) / (n + D), variance, whitening)
 
 
-def class_experts(number: int, moments: ClassMoments, shared: Shared) -> ClassExperts:
-    """The three Gaussian experts on one class: shared, loose and firm."""
+def class_experts(number: int, moments: ClassMoments, shared: Shared, columns: float = PRIOR_COLUMNS) -> ClassExperts:
+    """The three Gaussian experts on one class: shared, loose, and firm by a row of prior for so many columns."""
     mean, covariance = moment_match(*moments)
     whole = ClassMoments(moments.counts.sum(keepdims=True), mean[None], covariance[None])
     D = len(shared.variance)
     return ClassExperts(
         _shrunk(number, whole, shared.within, shared.variance, MANY, shared.whitening),
         _shrunk(number, moments, shared.local, shared.variance, 1.0),
-        _shrunk(number, moments, shared.local, shared.variance, 1.0 + D / 3.0),
+        _shrunk(number, moments, shared.local, shared.variance, 1.0 + D / columns),
     )
 
 
@@ -197,10 +201,17 @@ def _runs(classes: Codes) -> tuple[Codes, Codes]:
 # -- log-densities ----------------------------------------------------------------------------------
 
 
-def log_densities(expert: GaussianExpert, X: Array, n_classes: int, own: Sample | None = None) -> Array:
+def log_densities(
+    expert: GaussianExpert,
+    X: Array,
+    n_classes: int,
+    own: Sample | None = None,
+    leverages: dict[int, Array] | None = None,
+) -> Array:
     """Log-density of each row under each class, (n, n_classes); -inf for classes that have no component.
 
-    With `own`, the labels and weights of the rows, each row is first taken out of its own class.
+    With `own`, the labels and weights of the rows, each row is first taken out of its own class: exactly, or to first
+    order by its leverages on the Gaussians of its class, (rows of the class, Gaussians), where they are given.
     """
     d2, log_det = _distances(expert, X)
     observed = np.count_nonzero(~np.isnan(X), axis=1)
@@ -214,7 +225,14 @@ def log_densities(expert: GaussianExpert, X: Array, n_classes: int, own: Sample 
         rows, mine = np.flatnonzero(own.labels == c), np.flatnonzero(expert.classes == c)
         pairs = np.ix_(rows, mine)
         share = np.exp(joint[pairs] - out[rows, c][:, None]) * own.own[rows, None]
-        out[rows, c] = _left_out(expert, mine, X[rows], share, d2[pairs], log_det[pairs])
+        if leverages is None:
+            out[rows, c] = _left_out(expert, mine, X[rows], share, d2[pairs], log_det[pairs])
+        else:
+            # Without the row its deviation is larger by 1/(1 - leverage).
+            # The prior rows hold what they do.
+            held = expert.counts[mine] / (expert.counts[mine] + expert.prior)
+            grown = 1.0 / (1.0 - np.minimum(share * held * leverages[int(c)], MOST_LEVERAGE)) ** 2
+            out[rows, c] = log_sum_exp(joint[pairs] - 0.5 * d2[pairs] * (grown - 1.0))
     return out
 
 
@@ -331,22 +349,16 @@ def _normalised(log_p: Array) -> Array:
     return np.asarray(relative - np.log(np.exp(relative).sum(axis=-1, keepdims=True)))
 
 
-def weights_of_opinions(
-    experts: Experts, sample: Sample, log_prior: Array, judged: NDArray[np.bool_]
-) -> tuple[Array, float]:
-    """Weights of the opinions that maximise the probability of the classes of the judged rows of a sample.
-
-    Returns also the mean of its logarithm.
-    """
+def weights_of_opinions(experts: Experts, sample: Sample, log_prior: Array, judged: NDArray[np.bool_]) -> Array:
+    """Weights of the opinions that maximise the probability of the classes of the judged rows of a sample."""
     if not judged.any():
-        return UNWEIGHED, 0.0
+        return UNWEIGHED
     spoken = opinions(experts, sample.rows, log_prior, sample)
     truth = np.exp(spoken[:, np.arange(len(sample.rows)), sample.labels]).T[judged]
     importance = sample.stands_for[judged]
     # Weights of one on average: the prior of `stacked` then is one row, whatever the sample stands for.
     importance = importance * (len(truth) / importance.sum())
-    weights = stacked(truth, importance)
-    return weights, float(importance @ np.log(np.maximum(truth @ weights, 1e-300)) / len(truth))
+    return stacked(truth, importance)
 
 
 def stacked(truth: Array, importance: Array) -> Array:

@@ -40,7 +40,8 @@ def model_with_waiting(young):
 
 @pytest.mark.parametrize("fading", [1.0, 0.99])
 @pytest.mark.parametrize("young", [False, True])
-def test_a_fold_is_that_of_one_component_at_a_time(fading, young):
+@pytest.mark.parametrize("isotropic", [False, True])
+def test_a_fold_is_that_of_one_component_at_a_time(fading, young, isotropic):
     import torch
 
     from everlearn.linalg.backend_torch import torch_device
@@ -53,13 +54,14 @@ def test_a_fold_is_that_of_one_component_at_a_time(fading, young):
     scale = np.empty((3, Q + 2 * W + 3))
     for j in range(3):
         ahead.fold_weights(plan, c, j, fading, scale[j])
-    old = _sent(torch_device("cpu"), c, readout_of(c, NOISE))
+    old = _sent(torch_device("cpu"), c, readout_of(c, NOISE, isotropic))
     made = batched.fold_matrices(torch, old, torch.from_numpy(waiting.rows), torch.from_numpy(scale))
     numbers = take(c, np.arange(3))
     spectrum = Spectrum(np.empty((3, Q, Q + W + 1)), np.empty((3, 2 * Q + 3)))
     for j in range(3):
         ahead.fold_spectrum(j, made.gram.numpy(), scale, numbers, j, NOISE, spectrum)
-    found = batched.sketches(torch, made, torch.from_numpy(spectrum.mix), torch.from_numpy(spectrum.numbers))
+    mix, told = torch.from_numpy(spectrum.mix), torch.from_numpy(spectrum.numbers)
+    found = batched.sketches(torch, made, mix, told, isotropic)
     for j in range(3):
         fold(c, waiting, j, fading)
     for name in ("n", "scatter", "used", "trace", "held", "expected", "residual", "held_rows"):
@@ -68,7 +70,7 @@ def test_a_fold_is_that_of_one_component_at_a_time(fading, young):
         np.testing.assert_allclose(getattr(found, name).numpy(), getattr(c, name), rtol=1e-10, atol=1e-12)
     sketch = [np.einsum("kqd,kq,kqe->kde", U, c.scatter, U) for U in (found.directions.numpy(), c.directions)]
     np.testing.assert_allclose(*sketch, rtol=1e-9, atol=1e-9)
-    readout, X = readout_of(c, NOISE), np.random.default_rng(2).normal(size=(20, D))
+    readout, X = readout_of(c, NOISE, isotropic), np.random.default_rng(2).normal(size=(20, D))
     np.testing.assert_allclose(found.log_det.numpy(), readout.log_det, rtol=1e-10)
     d2 = batched.squared_distances(torch.from_numpy(X), found.B, found.offset, found.inverse_psi)
     np.testing.assert_allclose(d2.numpy(), squared_distances(X, readout), rtol=1e-9)

@@ -44,11 +44,13 @@ def test_few_rows_of_many_columns_have_no_overfitted_eigenvalues():
     assert gaps[1] > gaps[0] + 5.0
 
 
-def test_the_read_out_is_a_gaussian_by_dense_algebra():
+@pytest.mark.parametrize("isotropic", [False, True])
+def test_the_read_out_is_a_gaussian_by_dense_algebra(isotropic):
     rng = np.random.default_rng(1)
     X = one(rng, 60, 30)
     c = component_of_rows(X, np.ones(60), SETTINGS)
-    out = readout_of(c, 1.0)
+    out = readout_of(c, 1.0, isotropic)
+    assert np.allclose(out.inverse_psi[0], 1.0 / out.noise[0]) is isotropic
     W = np.sqrt(out.loading[0])[:, None] * c.directions[0]
     C = naive.covariance(W, 1.0 / out.inverse_psi[0])
     E = X - c.mean[0]

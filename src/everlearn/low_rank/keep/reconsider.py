@@ -54,7 +54,7 @@ def flushed(state: State, settings: Settings) -> Components:
     model = copied(state.model)
     rule = rule_of(state, settings)
     if model.room.size[0]:
-        readout = readout_of(model.components, state.prior_noise)
+        readout = readout_of(model.components, state.prior_noise, settings.isotropic)
         size = model.room.size[0]
         learn_by_best(model, model.room.rows[:size], model.room.weights[:size], readout, rule)
     for j in range(len(model.components.n)):
@@ -108,11 +108,11 @@ def reconsideration(state: State, settings: Settings, device: TorchDevice | None
     found, own, labels = before, np.zeros(0, np.intp), np.zeros(0, np.intp)
     # Gaps that were filled by few components hide that there are more: what is found fills them anew.
     for step in range(COMPLETIONS if gaps else 1):
-        rows = sample
+        rows, readout = sample, readout_of(found, state.prior_noise, settings.isotropic)
         if gaps:
-            rows = yield from _filled(sample, factor_mixture(found, readout_of(found, state.prior_noise)), rng)
+            rows = yield from _filled(sample, factor_mixture(found, readout), rng)
         sent = None if device is None else SentRows(device, rows)
-        joint = yield from log_joint(rows, found, state.prior_noise, sent)
+        joint = yield from log_joint(rows, found, readout, sent)
         start = np.argmax(joint, axis=1)
         own, K = (own if step else start), len(found.n)
         found, labels = yield from search(rows, sure * weights, start, state.prior_noise, settings, sent)

@@ -16,6 +16,7 @@ from everlearn.low_rank.kernels.fold import fold
 from everlearn.low_rank.kernels.two_parts import FEWEST
 from everlearn.low_rank.state import (
     Components,
+    Readout,
     Settings,
     joined,
     no_components,
@@ -68,13 +69,12 @@ def learn_component(rows: Array, weights: Array, settings: Settings) -> Work:
 
 
 def log_joint(
-    rows: Array, components: Components, prior_noise: float, sent: SentRows | None = None, some: Labels | None = None
+    rows: Array, components: Components, readout: Readout, sent: SentRows | None = None, some: Labels | None = None
 ) -> Work:
     """Log-density of each row and component, with the mixture weights, (n, K); of some rows, where they are given.
 
-    `sent` are the rows on a device, if they are there. Work in slices.
+    `readout` is that of the components; `sent` are the rows on a device, if they are there. Work in slices.
     """
-    readout = readout_of(components, prior_noise)
     yield
     if sent is None:
         d2 = np.empty((len(rows) if some is None else len(some), len(components.n)))
@@ -117,6 +117,10 @@ class Search:
         """Number of groups."""
         return int(self.labels.max()) + 1
 
+    def readout(self, components: Components) -> Readout:
+        """What components say."""
+        return readout_of(components, self.prior_noise, self.settings.isotropic)
+
     def components(self) -> Work:
         """A component for each group; those of groups that have not changed are not made again."""
         groups = [np.flatnonzero(self.labels == k) for k in range(self.K)]
@@ -134,7 +138,7 @@ class Search:
     def coordinates(self, own: Labels) -> Work:
         """Principal coordinates of some rows, with columns in units of their noise."""
         component = yield from self.component(own)
-        psi = 1.0 / readout_of(component, self.prior_noise).inverse_psi[0]
+        psi = 1.0 / self.readout(component).inverse_psi[0]
         Y = self.rows[own] / np.sqrt(psi)
         yield
         found = evidence.coordinates(Y, self.weights[own])
@@ -163,7 +167,7 @@ class Search:
         some = self.judged(own)
         halves = some[side], some[~side]
         parts = joined((yield [learn_component(self.rows[half], self.weights[half], self.settings) for half in halves]))
-        joint = yield from log_joint(self.rows, parts, self.prior_noise, self.sent, own)
+        joint = yield from log_joint(self.rows, parts, self.readout(parts), self.sent, own)
         first = np.argmax(joint, axis=1) == 0
         return None if first.all() or not first.any() else first
 
@@ -195,7 +199,7 @@ class Search:
         for _ in range(ROUNDS):
             if self.K == 1:
                 break
-            joint = yield from log_joint(self.rows, components, self.prior_noise, self.sent)
+            joint = yield from log_joint(self.rows, components, self.readout(components), self.sent)
             new = np.argmax(joint, axis=1)
             # A group of too few rows has no shape; its rows go to their next best component.
             few = np.bincount(new, self.weights, self.K) < FEWEST
@@ -225,7 +229,8 @@ class Search:
         """The pair of groups that are least worth being two, if they are not: those that lose least by the other's."""
         self.reparted = 0
         forced = self.K > (self.settings.fixed or self.settings.most)
-        joint = yield from log_joint(self.rows, components, self.prior_noise, self.sent)
+        readout = self.readout(components)
+        joint = yield from log_joint(self.rows, components, readout, self.sent)
         # Log-likelihood that the rows of group k lose under the component of another group.
         loss = np.empty((self.K, self.K))
         for k in range(self.K):
@@ -233,7 +238,7 @@ class Search:
             loss[k] = self.weights[own] @ (joint[own, k][:, None] - joint[own])
         np.fill_diagonal(loss, np.inf)
         partner = np.argmin(loss, axis=1)
-        parameters = self.rows.shape[1] * (2.0 + readout_of(components, self.prior_noise).rank)
+        parameters = self.rows.shape[1] * (2.0 + readout.rank)
         for k in np.argsort(loss[np.arange(self.K), partner]):
             i, j = int(min(k, partner[k])), int(max(k, partner[k]))
             if forced:

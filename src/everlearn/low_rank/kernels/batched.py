@@ -43,7 +43,7 @@ def fold_matrices(torch: Any, old: Sketches, rows: Any, scale: Any) -> Fold:
     return Fold(Z, old.mean + part * delta, diagonal, Z @ Z.mT)
 
 
-def sketches(torch: Any, fold: Fold, mix: Any, numbers: Any) -> Sketches:
+def sketches(torch: Any, fold: Fold, mix: Any, numbers: Any, isotropic: bool = False) -> Sketches:
     """Components after their folds, with read-outs; `mix` and `numbers` are those of `ahead.fold_spectrum`."""
     Q = mix.shape[1]
     U = mix @ fold.Z
@@ -51,6 +51,7 @@ def sketches(torch: Any, fold: Fold, mix: Any, numbers: Any) -> Sketches:
     s, rows, grow = (numbers[:, 2 * Q + i, None] for i in range(3))
     psi = fold.diagonal - (scatter[:, None] @ (U * U))[:, 0]
     psi = torch.maximum((grow * psi.clamp(min=0.0) + KAPPA * s) / rows, PSI_FLOOR * s)
+    psi = s.expand_as(psi) if isotropic else psi
     loadings = loading.sqrt()[:, :, None] * U
     scaled = loadings / psi[:, None]
     M = scaled @ loadings.mT

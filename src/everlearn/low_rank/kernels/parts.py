@@ -97,6 +97,7 @@ class Readout(NamedTuple):
     loading: Array  # (K, Q): variance along a direction above the noise
     rank: Counts  # (K,)
     noise: Array  # (K,): mean variance off the directions
+    isotropic: bool  # whether psi is the mean noise in all columns
 
 
 class Rule(NamedTuple):

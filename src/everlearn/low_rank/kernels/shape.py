@@ -111,7 +111,10 @@ def refresh(c, j, prior_noise, out):
     log_det = 0.0
     inverse, B = out.inverse_psi[j], out.B[j]
     for i in range(D):
-        psi[i] = max((grow * max(psi[i], 0.0) + KAPPA * s) / rows, PSI_FLOOR * s)
+        if out.isotropic:
+            psi[i] = s
+        else:
+            psi[i] = max((grow * max(psi[i], 0.0) + KAPPA * s) / rows, PSI_FLOOR * s)
         log_det += np.log(psi[i])
         inverse[i] = 1.0 / psi[i]
         B[0, i] = c.mean[j, i] * inverse[i]
