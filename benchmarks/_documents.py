@@ -79,19 +79,12 @@ def merging() -> str:
     return as_markdown(("held-out log-likelihood, nats per row", *table["columns"][1:]), table["rows"])
 
 
-def without_sign_of_zero(figure: str) -> str:
-    """A printed number; one that rounds to zero has no sign."""
-    return figure.lstrip("+-") if float(figure) == 0.0 else figure
-
-
 def quality() -> str:
     """How far batch EM is ahead of one pass."""
     page = (_page.RESULTS / "mixture_quality.md").read_text(encoding="utf-8")
     found = re.findall(r"Gap (\w+): median (\S+), 90th percentile (\S+), worst (\S+)\.", page)
     kinds = ("that the defaults were chosen on",) * 2 + ("kept aside until the end",) * 2
-    rows = [
-        [kind, order, *map(without_sign_of_zero, figures)] for kind, (order, *figures) in zip(kinds, found, strict=True)
-    ]
+    rows = [[kind, *figures] for kind, figures in zip(kinds, found, strict=True)]
     return as_markdown(("sets", "order of the rows", "median", "90th percentile", "worst"), rows)
 
 

@@ -110,13 +110,13 @@ def table(results):
         lines.append(
             f"| {r['set']} | {r['n']} | {r['D']} | {r['EM']['score']:.2f} ({r['EM']['K']}) "
             f"| {a['score']:.2f} ({a['K']}) | {b['score']:.2f} ({b['K']}) "
-            f"| {r['EM']['score'] - a['score']:+.3f} / {r['EM']['score'] - b['score']:+.3f} "
+            f"| {r['EM']['score'] - a['score']:+z.3f} / {r['EM']['score'] - b['score']:+z.3f} "
             f"| {a['learn']:.2f} + {a['ask']:.2f} | {a.get('interval', float('nan')):.2f} |"
         )
     for order in ("shuffled", "sorted"):
         g = gaps(results, order)
-        high = np.quantile(g, 0.9)
-        lines.append(f"\nGap {order}: median {np.median(g):+.3f}, 90th percentile {high:+.3f}, worst {g.max():+.3f}.")
+        median, high, worst = np.quantile(g, [0.5, 0.9, 1.0])
+        lines.append(f"\nGap {order}: median {median:+z.3f}, 90th percentile {high:+z.3f}, worst {worst:+z.3f}.")
     moved = np.abs(gaps(results, "shuffled") - gaps(results, "sorted"))
     lines.append(
         f"\nOrder changes the score by {np.median(moved):.3f} nats a row in the median, {moved.max():.3f} at most."
