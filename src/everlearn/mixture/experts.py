@@ -228,8 +228,7 @@ def log_densities(
         if leverages is None:
             out[rows, c] = _left_out(expert, mine, X[rows], share, d2[pairs], log_det[pairs])
         else:
-            # Without the row its deviation is larger by 1/(1 - leverage).
-            # The prior rows hold what they do.
+            # Without the row its deviation is larger by 1/(1 - leverage), of which rows of the prior leave their share.
             held = expert.counts[mine] / (expert.counts[mine] + expert.prior)
             grown = 1.0 / (1.0 - np.minimum(share * held * leverages[int(c)], MOST_LEVERAGE)) ** 2
             out[rows, c] = log_sum_exp(joint[pairs] - 0.5 * d2[pairs] * (grown - 1.0))
