@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlearn.low_rank.keep.evidence import PRICE, Halves, Trial, coordinates, judge, two_means
+from everlearn.low_rank.keep.evidence import PRICE, Folds, Trial, coordinates, judge, two_means
 from everlearn.low_rank.keep.slices import at_once
 from low_rank_toys import one, several
 
@@ -41,8 +41,8 @@ def test_a_given_parting_is_judged_as_it_is():
 def test_a_trial_that_goes_on_is_one_that_was_not_interrupted():
     rng = np.random.default_rng(5)
     rows = coordinates(several(rng, 80, 40, K=2), np.ones(80))
-    halves, start = Halves(rows, 8), rng.random(80) < 0.5
-    whole, parted = Trial(halves, start), Trial(halves, start)
+    folds, start = Folds(rows, 8), rng.random(80) < 0.5
+    whole, parted = Trial(folds, start), Trial(folds, start)
     assert at_once(whole.go_on(4), 40) == whole.gain
     first = at_once(parted.go_on(1), 40)
     assert at_once(parted.go_on(3), 40) == whole.gain != first
@@ -50,7 +50,7 @@ def test_a_trial_that_goes_on_is_one_that_was_not_interrupted():
 
 def test_a_part_of_few_rows_dies_out():
     rows = coordinates(one(np.random.default_rng(5), 30, 20), np.ones(30))
-    assert at_once(Trial(Halves(rows, 4), np.arange(30) < 3).go_on(2), 20) == -np.inf
+    assert at_once(Trial(Folds(rows, 4), np.arange(30) < 3).go_on(2), 20) == -np.inf
 
 
 def test_two_clusters_that_an_axis_cuts_through():

@@ -25,8 +25,9 @@ ROUNDS = 5
 FIRST_ROUNDS, GO_ON = 2, 2
 # Rounds of two-means for a start, at most.
 LLOYD_ROUNDS = 10
-# Parts of the rows that are predicted by the others.
-FOLDS = 2
+# Parts of the rows that are predicted by the others. Halves learn from too few rows to see that a group is better as
+# two: with three parts digits in 256 and 784 columns gain 0.006 nats a column, and a search takes a third longer.
+FOLDS = 3
 # Nats by which two Gaussians must predict held-out rows better than one.
 PRICE = 4.0
 
@@ -71,8 +72,8 @@ def some(rows: Coordinates, which: NDArray[np.bool_]) -> Coordinates:
     return Coordinates(rows.Z[which], rows.rest[which], rows.weights[which], rows.D)
 
 
-class Halves:
-    """Two halves of a group of rows: how much better two Gaussians of each predict the other than one does."""
+class Folds:
+    """Parts of a group of rows: how much better two Gaussians of the others predict each than one does."""
 
     def __init__(self, rows: Coordinates, rank: int) -> None:
         self.rank, index = rank, np.arange(len(rows.rest))
@@ -86,23 +87,23 @@ class Halves:
 
 
 class Trial:
-    """A parting of the rows of both halves, by rounds of expectation-maximisation from a start."""
+    """A parting of the rows, learned without each of the folds, by rounds of expectation-maximisation from a start."""
 
-    def __init__(self, halves: Halves, start: NDArray[np.bool_]) -> None:
-        self.halves, self.start, self.gain = halves, start, 0.0
-        self.shares = [start[own].astype(np.float64) for own in halves.learned]
+    def __init__(self, folds: Folds, start: NDArray[np.bool_]) -> None:
+        self.folds, self.start, self.gain = folds, start, 0.0
+        self.shares = [start[own].astype(np.float64) for own in folds.learned]
         self.gains = [0.0] * len(self.shares)
         self.under_way = [True] * len(self.shares)
 
     def go_on(self, rounds: int) -> Work:
         """So many rounds more, and the gain so far: -inf as soon as a part has died out."""
-        halves = self.halves
-        for k, (own, asked) in enumerate(zip(halves.own, halves.asked, strict=True)):
+        folds = self.folds
+        for k, (own, asked) in enumerate(zip(folds.own, folds.asked, strict=True)):
             if self.under_way[k] and self.gain > -np.inf:
-                end, first, second = two_parts.em(own, self.shares[k], rounds, halves.rank)
+                end, first, second = two_parts.em(own, self.shares[k], rounds, folds.rank)
                 self.under_way[k] = end == two_parts.UNDER_WAY
                 died = end == two_parts.DIED
-                self.gains[k] = -np.inf if died else two_parts.log_likelihood(asked, first, second) - halves.ones[k]
+                self.gains[k] = -np.inf if died else two_parts.log_likelihood(asked, first, second) - folds.ones[k]
                 self.gain = sum(self.gains)
                 yield
         return self.gain
@@ -117,15 +118,15 @@ class Verdict(NamedTuple):
 
 
 def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) -> Work:
-    """Part a group in two, and say by how much that predicts rows better: each half of them by the other half.
+    """Part a group in two, and say by how much that predicts rows better: each fold of them by the other folds.
 
     In-sample likelihood is no guide where there are fewer rows than columns: wrong partings fit their own rows better
     than the right one. Rows of a single Gaussian lose by being split, about half a nat for each parameter, which is
     far more than the best of a few starts gains by chance. Work in slices; its result is a `Verdict`.
     """
-    halves = Halves(rows, rank)
+    folds = Folds(rows, rank)
     yield
-    trials = [Trial(halves, side) for side in starts(rows)]
+    trials = [Trial(folds, side) for side in starts(rows)]
     for trial in trials:
         yield from trial.go_on(FIRST_ROUNDS)
     trials = sorted(trials, key=lambda trial: -trial.gain)[:GO_ON]
@@ -133,11 +134,11 @@ def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) 
         yield from trial.go_on(ROUNDS - FIRST_ROUNDS)
     as_given = -np.inf
     if given is not None:
-        trial = Trial(halves, given)
+        trial = Trial(folds, given)
         as_given = yield from trial.go_on(1)
         yield from trial.go_on(ROUNDS - 1)
         trials.append(trial)
-    # Fitted to all rows in the end; a start that held up in halves may still lose a part on the whole.
+    # Fitted to all rows in the end; a start that held up in folds may still lose a part on the whole.
     for trial in sorted(trials, key=lambda trial: -trial.gain):
         share = trial.start.astype(np.float64)
         if trial.gain > -np.inf and two_parts.em(rows, share, ROUNDS, rank)[0] != two_parts.DIED:
