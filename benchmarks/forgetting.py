@@ -296,7 +296,7 @@ def main() -> None:
     made = parser(__doc__)
     made.add_argument("--runs", type=int, default=100)
     made.add_argument("--paper-runs", type=int, default=1000)
-    made.add_argument("--mixture-runs", type=int, default=100)
+    made.add_argument("--mixture-runs", type=int, default=10, help="15 s each, for each of six streams")
     made.add_argument("--rounds", type=int, default=10)
     made.add_argument("--jobs", type=int, default=1)
     made.add_argument("--only", nargs="*", default=[*SCENARIOS, "paper", "mixture", "speed"])

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from everlearn.figmn.cost_model import block_rows
+from everlearn.low_rank import core as low_rank
 from everlearn.mixture.estimator import MAX_COMPONENTS, MAX_NUMBERS
 from everlearn.mixture.keep import schedule
 from everlearn.monitoring.event_log import MAX_EVENTS
@@ -61,6 +62,9 @@ def test_nothing_measured_is_typed(documents, repository):
 def test_limits_in_the_page_on_cost_are_those_of_the_code(documents, repository):
     text = (repository / "docs" / "cost.md").read_text(encoding="utf-8")
     assert f'"auto" is {schedule.MIN_RESERVOIR} to {schedule.MAX_RESERVOIR} rows' in text
+    sample = f"as many rows as fit {low_rank.RESERVOIR_NUMBERS * 4 // 2**20} MiB, {low_rank.MOST_ROWS} at most, but "
+    sample += f"{low_rank.ENOUGH_ROWS} unless they take more than {low_rank.MAX_RESERVOIR_NUMBERS * 4 // 2**20} MiB"
+    assert sample in text
     assert f"| events | 3 × {MAX_EVENTS} |" in text
     assert f'`max_components="auto"` is {MAX_COMPONENTS} for the mixture' in text
     assert f"would fill {MAX_NUMBERS * 8 // 2**20} MiB" in text
@@ -68,7 +72,7 @@ def test_limits_in_the_page_on_cost_are_those_of_the_code(documents, repository)
     longest = max(block_rows(D) for D in range(1, 5000))
     assert f"blocks of b ≤ {longest} rows" in text
     # Powers and factors of formulas, and these: there is no other number in it.
-    known = {"1000", "2800", "64", "128", "5", "256"}
+    known = {"1000", "2800", "64", "128", "5", "256", "8000", "2000", "32"}
     assert {n for n in re.findall(r"\d+", outside_blocks(documents, text)) if int(n) > 8} <= known
 
 
