@@ -22,7 +22,7 @@ ABOUT = (
     "learned, and the first 500 (at most 15 %) are not judged. Shuttle is river's copy: nine sensors, 7 % "
     "anomalies, most of them in tight groups that keep coming. NAB: realKnownCause, then the other folders; the "
     "value alone, labelled windows. Rare classes: sets of scikit-learn, Weka and river in random order. "
-    "Synthetic: thirteen kinds of faults. Kept aside: twelve streams on which nothing was chosen. Delay: rows "
+    "Synthetic: thirteen kinds of faults. Kept aside: eleven streams on which nothing was chosen. Delay: rows "
     "from the first row of a labelled stretch to the first score above the 99 % quantile of unlabelled rows, "
     "median over the synthetic stretches; one that is never found counts with its length. False alarms: alarms on "
     "unlabelled rows of the synthetic streams, over the number asked for (1 in 1,000)."
