@@ -56,4 +56,5 @@ def test_a_rare_class_has_its_share_and_the_label_of_an_anomaly():
 
 def test_every_kind_of_fault_is_in_the_synthetic_streams():
     found = [stream.name for stream in synthetic(Context(rows=1500, quick=False))]
-    assert found == [f"{kind} #{seed}" for kind in FAULTS for seed in range(2)]
+    kinds = [f"{kind} #{seed}" for kind in FAULTS for seed in range(2)]
+    assert found == kinds + [f"machine of 12, {kind}" for kind in ("ramp", "stuck", "noise", "shift")]
