@@ -1,13 +1,13 @@
 """The pump of everlearn.datasets, watched: which faults are found as episodes, with which sensor, and what is false.
 
-    python benchmarks/pump.py fresh [--quick]     five seeds on which nothing was ever chosen, the latest
-    python benchmarks/pump.py judged [--quick]    five on which nothing was chosen when they were judged
-    python benchmarks/pump.py earlier [--quick]   ten that were judged before; what was missed on them was mended
-    python benchmarks/pump.py page
+    python benchmarks/pump.py [--quick] [PART ...]
+
+The parts: `fresh`, five seeds on which nothing was ever chosen, the latest; `judged`, five on which nothing was chosen
+when they were judged; `earlier`, ten that were judged before, and what was missed on them was mended.
 
 Twelve hours of eight sensors at one row a second; the first 1:50 are known to be healthy. Each seed is written as a CSV
 file and watched by `everlearn watch`, as a user would. Each part writes `results/pump_PART.json`, and then the page of
-all parts that are there; `page` writes the page alone.
+all parts that are there; `page` writes the page alone. Without a part all of them run.
 """
 
 from __future__ import annotations
@@ -136,19 +136,25 @@ end, reading the file and writing the state included; kernels were compiled befo
 
 
 def main() -> None:
-    """Watch the seeds of a part, and write the page."""
+    """Watch the seeds of some parts or of all, and write the page."""
     made = _page.parser(__doc__)
-    made.add_argument("part", choices=[*PARTS, "page"])
+    made.add_argument("parts", nargs="*", choices=[*PARTS, "all", "page"], default="all", help="page: of what is there")
     options = made.parse_args()
-    if options.part != "page":
-        seeds = PARTS[options.part][: 1 if options.quick else None]
-        with tempfile.TemporaryDirectory() as folder:
-            watched(0, 20, Path(folder))  # not timed: the first run of a machine compiles the kernels
-            runs = {seed: watched(seed, 10 if options.quick else 1, Path(folder)) for seed in seeds}
-        body, figures = section(options.part, runs)
-        _page.write_part("pump", options.part, body, figures=figures, quick=options.quick)
+    for part in PARTS if "all" in options.parts else options.parts:
+        if part in PARTS:
+            run_part(part, quick=options.quick)
     if not options.quick:
         _page.write_page_of_parts("pump", ABOUT, list(PARTS))
+
+
+def run_part(part: str, *, quick: bool) -> None:
+    """Watch the seeds of one part, and write what came of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        watched(0, 20, Path(folder))  # not timed: the first run of a machine compiles the kernels
+        seeds = PARTS[part][: 1 if quick else None]
+        runs = {seed: watched(seed, 10 if quick else 1, Path(folder)) for seed in seeds}
+    body, figures = section(part, runs)
+    _page.write_part("pump", part, body, figures=figures, quick=quick)
 
 
 if __name__ == "__main__":

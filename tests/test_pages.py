@@ -1,5 +1,6 @@
 """Pages of the benchmarks: written whole, from one run or from parts that ran each on its own."""
 
+import ast
 import importlib
 import importlib.util
 import json
@@ -287,3 +288,23 @@ def test_every_item_has_an_estimate(runner):
     from everlearn.experiments.papers import choose
 
     assert runner.reproduction.all_items() == [item.key for item in choose()]
+
+
+def scripts_of_pages():
+    """Names of the scripts that `make results` runs."""
+    main = Path(__file__).parents[1] / "benchmarks" / "__main__.py"
+    return re.findall(r'Benchmark\("(\w+\.py)"', main.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("script", scripts_of_pages())
+def test_a_page_is_made_without_arguments_that_only_its_author_knows(repository, script):
+    calls = [
+        node
+        for node in ast.walk(ast.parse((repository / "benchmarks" / script).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"
+    ]
+    for call in calls:
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        needed = not str(ast.literal_eval(call.args[0])).startswith("-") and given.get("nargs") not in ("'*'", "'?'")
+        assert not needed, f"{ast.unparse(call)}: python benchmarks gives none"
+        assert "required" not in given, ast.unparse(call)
