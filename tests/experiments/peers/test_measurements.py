@@ -58,6 +58,33 @@ def test_rows_without_a_score_count_as_usual_and_the_first_are_not_judged():
     assert found.roc == pytest.approx(0.75)
 
 
+def test_delays_are_those_of_faults_that_last():
+    y, scores = np.zeros(1000), np.zeros(1000)
+    y[[100, 200]] = 1.0  # missed, but no delay says so
+    y[300:340], y[500:530] = 1.0, 1.0
+    scores[312:340] = 1.0
+    assert anomaly.delays(y, scores) == [12, 30]
+
+
+def test_a_detector_that_fails_in_one_group_is_measured_in_the_others(monkeypatch):
+    class NoGaps:
+        def score_then_learn(self, X):
+            if np.isnan(X).any():
+                raise ValueError("X has gaps")
+            return X[:, 0]
+
+    y = np.zeros(1000)
+    y[700:800] = 1.0
+    X = y[:, None].copy()
+    broken = np.where(np.arange(1000)[:, None] == 5, np.nan, X)
+    groups = {"shuttle": [Labelled("one", X, y)], "nab": [Labelled("two", X, y), Labelled("three", broken, y)]}
+    monkeypatch.setattr(anomaly, "GROUPS", {name: lambda _, s=streams: s for name, streams in groups.items()})
+    row = anomaly.measure(contender_of(NoGaps()), QUICK)
+    assert row.values["shuttle"] == 1.0
+    assert row.values["nab"] == "failed"
+    assert "X has gaps" in row.why
+
+
 def test_streams_that_are_not_there_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path))
     row = anomaly.measure(anomaly.BASELINES[0], QUICK)

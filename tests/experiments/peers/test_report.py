@@ -13,9 +13,9 @@ from everlearn.errors import InputError
 from everlearn.experiments.peers import Report, compare, context_for, tasks
 from everlearn.experiments.peers.adapter import Contender
 from everlearn.experiments.peers.anomaly_streams import GROUPS
-from everlearn.experiments.peers.everlearn_models import FIRST
+from everlearn.experiments.peers.everlearn_models import CONTENDERS, FIRST
 from everlearn.experiments.peers.report import html, markdown
-from everlearn.experiments.peers.table import Measure, Row, Table
+from everlearn.experiments.peers.table import Measure, Row, Table, summary
 
 FAST = Measure("fast", "rows", "high", ".0f", headline="rows a second")
 NEAR = Measure("near", "inside", "near", ".1f", 90.0, "inside, %", difference=True)
@@ -58,6 +58,13 @@ def test_a_line_that_we_cannot_win_stays_in_the_summary(table):
         report = Report([table._replace(rows=[row, *table.rows[1:]])], "", "")
         assert [line.we_win for line in report.headlines] == [False, False]
         assert report.headlines[0].cells()[1::2] == shown
+
+
+def test_the_detector_speaks_for_us_where_anomalies_are_told():
+    rows = [Row(contender, {"fast": 1.0 + i}, "") for i, contender in enumerate(CONTENDERS["anomaly"])]
+    rows.append(Row(Contender("peer", "river", lambda: None), {"fast": 0.5}, ""))
+    (line,) = summary([Table("anomaly", "", "", [FAST], rows)])
+    assert line.ours.contender.name == "AnomalyDetector"
 
 
 def test_forms(table):

@@ -11,7 +11,7 @@ from everlearn.experiments.peers.adapter import OURS, Contender, Model, Supervis
 from everlearn.typing import Array
 
 FIRST = "IncrementalGaussianMixture"
-SHOWN = (FIRST, f"{FIRST}Classifier", f"{FIRST}Regressor")
+SHOWN = (FIRST, f"{FIRST}Classifier", f"{FIRST}Regressor", "AnomalyDetector")
 """The model that the summary sets beside the peers; where a column has several of them, the first."""
 
 
