@@ -43,6 +43,13 @@ def test_memory_is_bounded_for_any_number_of_columns(columns):
     assert settings.rank < settings.warmup <= settings.reservoir
 
 
+@pytest.mark.parametrize(
+    ("columns", "kept"), [(2, 8000), (256, 8000), (784, 2674), (1100, 2000), (4194, 2000), (10_000, 838), (50_000, 500)]
+)
+def test_the_rows_kept_fit_8_mib_but_2000_unless_they_take_more_than_32(columns, kept):
+    assert core(columns=columns, reservoir="auto").settings.reservoir == kept
+
+
 def test_settings_follow_the_parameters():
     assert core(rank=7, n_components=5, max_components=9).settings[:1] == (7,)
     assert core(n_components=5).settings.fixed == 5

@@ -24,7 +24,9 @@ def rounding(Z, landmarks, weights, width):
     return km.ROUNDING * (gram / len(landmarks) + km.RIDGE)
 
 
-def test_the_width_is_that_of_the_nearest_rows_of_a_class():
+@pytest.mark.parametrize("block", [1, 30, km.BLOCK])
+def test_the_width_is_that_of_the_nearest_rows_of_a_class(block, monkeypatch):
+    monkeypatch.setattr(km, "BLOCK", block)
     Z, labels, _ = labelled(25, 0)
     nearest = []
     for i in range(25):

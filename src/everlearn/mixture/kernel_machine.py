@@ -73,9 +73,11 @@ def kernel_width(Z: Array, labels: Codes) -> float:
     for c in np.unique(labels):
         own = Z[labels == c]
         if len(own) > 1:
-            d2 = squared_distances(own, own)
-            np.fill_diagonal(d2, np.inf)
-            total, rows = total + float(d2.min(axis=1).sum()), rows + len(own)
+            rows += len(own)
+            for part in spans(len(own), BLOCK // len(own)):
+                d2 = squared_distances(own[part], own)
+                d2[np.arange(len(d2)), np.arange(len(own))[part]] = np.inf
+                total += float(d2.min(axis=1).sum())
     return WIDTH * total / max(rows, 1)
 
 
