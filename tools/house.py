@@ -205,9 +205,11 @@ def strongly_connected(graph: dict[str, list[str]]) -> list[list[str]]:
 # of the time. `start` is the function from which frames are counted, down to the kernel that learns rows: the path of
 # every row, and not that of the rare searches for better components, which call other kernels from deeper down.
 TRACED = """
-import json, sys, tempfile
+import json, os, sys, tempfile
 import numpy as np
 import everlearn
+
+PACKAGE = os.path.dirname(everlearn.__file__) + os.sep
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 2)) + 9 * rng.integers(2, size=(300, 1))
@@ -221,10 +223,10 @@ def watched(start, call, *arguments, **options):
             return
         chain, walker = [], frame
         while walker is not None:
-            name = walker.f_code.co_filename.rpartition("/everlearn/")[2]
-            if "/everlearn/" in walker.f_code.co_filename:
-                chain.append(name + ":" + walker.f_code.co_qualname)
-            if walker.f_code.co_name == start and "/everlearn/" in walker.f_code.co_filename:
+            ours = walker.f_code.co_filename.startswith(PACKAGE)
+            if ours:
+                chain.append(walker.f_code.co_filename.removeprefix(PACKAGE) + ":" + walker.f_code.co_qualname)
+            if ours and walker.f_code.co_name == start:
                 chains.append(chain[::-1])
                 return
             walker = walker.f_back
