@@ -158,7 +158,8 @@ def test_eq_32_is_transposed(seed):
     printed = -Lambda[i, t] @ np.linalg.inv(Lambda[t, t]) @ x[i]
     right = -np.linalg.solve(Lambda[t, t], Lambda[t, i] @ x[i])
     np.testing.assert_allclose(right, truth, rtol=1e-7, atol=1e-9)
-    assert not np.allclose(printed, truth, rtol=1e-3)
+    # As close as to tell chance from truth: of a thousand random ones some agree to three digits.
+    assert not np.allclose(printed, truth, rtol=1e-6, atol=0.0)
 
 
 def test_eq_32_cannot_be_computed_with_one_target():
@@ -175,7 +176,7 @@ def test_marginal_precision_is_a_schur_complement(seed):
     i, t = slice(0, 3), slice(3, 4)
     right = Lambda[i, i] - Lambda[i, t] @ np.linalg.solve(Lambda[t, t], Lambda[t, i])
     np.testing.assert_allclose(right @ Sigma[i, i], np.eye(3), atol=1e-8)
-    assert not np.allclose(Lambda[i, i] @ Sigma[i, i], np.eye(3), atol=1e-3)
+    assert not np.allclose(Lambda[i, i] @ Sigma[i, i], np.eye(3), rtol=0.0, atol=1e-6)
     log_det = np.linalg.slogdet(Sigma)[1] + np.linalg.slogdet(Lambda[t, t])[1]
     assert np.linalg.slogdet(Sigma[i, i])[1] == pytest.approx(log_det, abs=1e-9)
 
