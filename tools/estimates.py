@@ -19,11 +19,11 @@ LEAST = 1.0  # second: shorter ones are told as that
 
 
 def with_record(known: dict[str, dict[str, float]], record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Estimates after a run; an item that it did not run keeps its own."""
+    """Estimates after a run; an item that it did not run, or whose processor time is not known, keeps its own."""
     size = "quick" if record["quick"] else "full"
     found = {key: dict(seconds) for key, seconds in known.items()}
     for key, section in record["sections"].items():
-        if section["verdict"] != SKIPPED:
+        if section["verdict"] != SKIPPED and section["cpu_seconds"] is not None:
             found.setdefault(key, {})[size] = max(round(section["cpu_seconds"]), LEAST)
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everlearn.errors import InputError
-from everlearn.experiments.papers import Claim, Context, Findings, Item, choose, read, registry
+from everlearn.experiments.papers import Claim, Context, Findings, Item, choose, read, registry, run_item
 from everlearn.experiments.papers.pool import LostProcessError, Plan, Settings, duration, plan, run
 
 
@@ -146,6 +146,9 @@ def noted(place, n):
         file.write(f"{n} ")
     if n == 3 and not Path(place).with_suffix(".go").exists():
         raise InputError("interrupted")
+    busy = time.process_time() + 0.05
+    while time.process_time() < busy:
+        pass
     return {"square": n * n}
 
 
@@ -166,6 +169,22 @@ def test_an_item_that_was_interrupted_goes_on_where_it_was(tmp_path, monkeypatch
         monkeypatch.setattr(registry, "commit", lambda code=code: code)
         Context(parts=parts).each(noted, calls[:1], "parts", keep=True)
     assert place.read_text(encoding="utf-8").split()[5:] == ["1", "1"]
+
+
+def test_an_item_that_goes_on_counts_the_processor_time_of_what_was_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "commit", lambda: "abc")
+    place = tmp_path / "calls.txt"
+    place.with_suffix(".go").touch()
+
+    def squares(context):
+        found = context.each(noted, [(str(place), n) for n in (1, 2, 3, 4)], "parts", keep=True)
+        return Findings(str(found), [Claim("a", "b", True)])
+
+    first, again = (run_item(item("a", squares), Context(parts=tmp_path / "parts")) for _ in range(2))
+    assert place.read_text(encoding="utf-8").split() == ["1", "2", "3", "4"]
+    assert again["about"] == first["about"]
+    # Four parts of 0.05 s.
+    assert 0.2 <= again["cpu_seconds"] <= first["cpu_seconds"] + 0.1
 
 
 @pytest.mark.slow

@@ -298,8 +298,10 @@ def test_estimates_are_within_a_factor_of_two_of_the_last_run(repository):
     """After another run: python tools/estimates.py docs/reproduction.json"""
     sections = read(repository / "docs" / "reproduction.json")["sections"]
     for item in choose():
-        took = max(sections[item.key]["cpu_seconds"], 1.0)
-        assert took / 2 <= item.seconds[1] <= 2 * took, item.key
+        took = sections[item.key]["cpu_seconds"]
+        # Not known of an item that went on with parts of which nobody had kept the time.
+        if took is not None:
+            assert max(took, 1.0) / 2 <= item.seconds[1] <= 2 * max(took, 1.0), item.key
         assert item.seconds[0] <= max(item.seconds[1], 3.0), f"{item.key}: a quick run takes longer than a full one"
 
 
@@ -311,10 +313,16 @@ def test_a_quick_record_changes_the_quick_estimates_only(repository):
         "a:x": {"verdict": REPRODUCED, "cpu_seconds": 7.4},
         "a:y": {"verdict": SKIPPED, "cpu_seconds": 0.0},
         "a:z": {"verdict": REPRODUCED, "cpu_seconds": 0.2},
+        "a:u": {"verdict": REPRODUCED, "cpu_seconds": None},
     }
-    known = {"a:x": {"quick": 1.0, "full": 50.0}, "a:y": {"quick": 2.0, "full": 60.0}}
+    known = {"a:x": {"quick": 1.0, "full": 50.0}, "a:y": {"quick": 2.0, "full": 60.0}, "a:u": {"quick": 3.0}}
     found = tool.with_record(known, {"quick": True, "sections": sections})
-    assert found == {"a:x": {"quick": 7.0, "full": 50.0}, "a:y": known["a:y"], "a:z": {"quick": 1.0}}
+    assert found == {
+        "a:x": {"quick": 7.0, "full": 50.0},
+        "a:y": known["a:y"],
+        "a:z": {"quick": 1.0},
+        "a:u": known["a:u"],
+    }
     assert known["a:x"]["quick"] == 1.0
 
 

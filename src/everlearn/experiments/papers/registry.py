@@ -84,6 +84,7 @@ class Context:
         parts: str | os.PathLike[str] | None = None,
     ) -> None:
         self.jobs = jobs
+        self.earlier_seconds = 0.0  # processor time of parts that an interrupted run has left
         self._parts = None if parts is None else Path(parts)
         self.quick = quick
         self.seed = seed
@@ -120,7 +121,12 @@ class Context:
         """
         listed = list(arguments)
         kept = [self._part(function, one) if keep else None for one in listed]
-        known = {i: json.loads(path.read_text("utf-8")) for i, path in enumerate(kept) if path and path.exists()}
+        known = {}
+        for i, path in enumerate(kept):
+            if path and path.exists():
+                part = json.loads(path.read_text("utf-8"))
+                known[i] = part["result"]
+                self.earlier_seconds += part["cpu_seconds"]
         todo = [i for i in range(len(listed)) if i not in known]
         calls = self._calls(function, [(listed[i], kept[i]) for i in todo])
         for done, (i, result) in enumerate(zip(todo, calls, strict=True), 1):
@@ -148,13 +154,21 @@ class Context:
 
 
 def _call(function: Callable[..., R], arguments: tuple[Any, ...], kept: Path | None) -> R:
+    start = cpu_seconds()
     with threadpool_limits(1):
         result = function(*arguments)
     if kept is not None:
         # By the process that has it: what others have found by then must not wait for the first.
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(result), "part of the results")
+        part = {"result": result, "cpu_seconds": round(cpu_seconds() - start, 2)}
+        write_whole(kept, json.dumps(part), "part of the results")
     return result
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of those that have ended in it: an item may use several."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 Run = Callable[[Context], Findings]

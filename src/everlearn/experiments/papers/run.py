@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from everlearn.errors import InputError, MissingExtraError
 from everlearn.experiments.papers.provenance import provenance
-from everlearn.experiments.papers.registry import Context, Item, Skip, papers
+from everlearn.experiments.papers.registry import Context, Item, Skip, cpu_seconds, papers
 from everlearn.experiments.papers.results import SKIPPED
 from everlearn.persistence.atomic_write import write_whole
 
@@ -41,22 +41,18 @@ def run_item(item: Item, context: Context) -> Record:
     """
     # Asked before the run: the checkout may change while an item runs, and the code that runs is the one loaded now.
     made = {"started": _now(), **provenance()}
-    start, cpu = time.perf_counter(), _cpu_seconds()
+    start, cpu = time.perf_counter(), cpu_seconds()
     try:
         # One thread: items run side by side, and times are compared with single-threaded programs of the papers.
         with threadpool_limits(1):
             found = item.run(context).as_dict()
     except (Skip, MissingExtraError) as error:
         found = {"verdict": SKIPPED, "why": str(error), "about": "", "claims": [], "tables": [], "figures": []}
-    took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(_cpu_seconds() - cpu, 1)}
+    # Estimates of later runs are made of the processor time: that of the parts of an interrupted run belongs to it.
+    cpu = cpu_seconds() - cpu + context.earlier_seconds
+    took = {"seconds": round(time.perf_counter() - start, 1), "cpu_seconds": round(cpu, 1)}
     made["finished"] = _now()
     return {"paper": item.paper, "item": item.name, "title": item.title, **found, **took, "made": made}
-
-
-def _cpu_seconds() -> float:
-    """Processor time of this process and of those that have ended in it: an item may use several."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _now() -> str:
