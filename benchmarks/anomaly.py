@@ -117,10 +117,16 @@ def of_streams(every, group, name):
 
 
 def ranks(values):
-    """Ranks of the contenders on each stream, 1 is the best; equal figures share their mean rank."""
+    """Ranks of the contenders on each stream, 1 is the best; equal figures share their mean rank, a failure is last."""
     from scipy.stats import rankdata
 
     return rankdata(-np.nan_to_num(np.round(values, 4), nan=-1.0), axis=1)
+
+
+def mean(values):
+    """The mean of a contender's figures, with the number of its streams where it failed on others."""
+    n = np.count_nonzero(~np.isnan(values))
+    return f"{np.nanmean(values):.3f}" + (f" on {n} of {len(values)}" if n < len(values) else "")
 
 
 def ranking(every, heading, groups):
@@ -131,8 +137,7 @@ def ranking(every, heading, groups):
     rows = []
     for j, title in enumerate(titles):
         rank = ranks(roc)[:, j].mean(), ranks(ap)[:, j].mean()
-        rows.append((rank[0], [title, f"{np.nanmean(roc[:, j]):.3f}", f"{np.nanmean(ap[:, j]):.3f}",
-                               f"{rank[0]:.2f}", f"{rank[1]:.2f}"]))  # fmt: skip
+        rows.append((rank[0], [title, mean(roc[:, j]), mean(ap[:, j]), f"{rank[0]:.2f}", f"{rank[1]:.2f}"]))
     columns = [f"{len(roc)} streams", "ROC-AUC", "average precision", "mean rank, ROC-AUC", "mean rank, AP"]
     return table(heading, columns, [row for _, row in sorted(rows)])
 

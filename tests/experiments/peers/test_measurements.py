@@ -85,6 +85,23 @@ def test_a_detector_that_fails_in_one_group_is_measured_in_the_others(monkeypatc
     assert "X has gaps" in row.why
 
 
+def test_a_mean_over_some_of_the_streams_is_not_compared(monkeypatch):
+    class Column:
+        def score_then_learn(self, X):
+            return X[:, 0]
+
+    y = np.zeros(1000)
+    y[700:800] = 1.0
+    streams = [Labelled("short", y[:, None], y), Labelled("long", np.tile(y[:, None], (2, 1)), np.tile(y, 2))]
+    monkeypatch.setattr(anomaly, "GROUPS", {"nab": lambda _: streams})
+    slow, quick = (anomaly.measure(contender_of(Column())._replace(most_rows=most), QUICK) for most in (1500, None))
+    assert slow.values["nab"] == slow.values["nab_ap"] == "1.000 on 1 of 2"
+    assert quick.values["nab"] == 1.0
+    ours = next(measure for measure in anomaly.MEASURES if measure.key == "nab")
+    assert quick.competes(ours)
+    assert not slow.competes(ours)
+
+
 def test_streams_that_are_not_there_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path))
     row = anomaly.measure(anomaly.BASELINES[0], QUICK)

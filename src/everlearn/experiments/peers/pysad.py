@@ -58,7 +58,7 @@ class Hashed(Model):
         from pysad.models.rs_hash import RSHash
 
         first = X[:FIRST_ROWS]
-        self.model = RSHash(first.min(axis=0), first.max(axis=0) + 1e-9)
+        self.model = RSHash(first.min(axis=0), first.max(axis=0) + 1e-9, random_state=0)
         scores = np.full(len(X), np.nan)
         for i, x in enumerate(X):
             if i > 0:
