@@ -20,6 +20,7 @@ from everlearn.streams.sources.files import FileSource
 COLUMNS = 10
 GROUPS = 5
 LIMIT = 1.5
+TURNS = 3  # of everything that is timed; the best counts
 RESULTS = Path(__file__).with_name("results") / "program.md"
 TIMED = """
 import sys, time
@@ -48,6 +49,11 @@ def seconds(action):
     return time.perf_counter() - started
 
 
+def best(measure):
+    """The least of some measurements: what other programs of the machine add is never negative."""
+    return min(measure() for _ in range(TURNS))
+
+
 def parse(path):
     """The whole file by pyarrow's reader on one core, as columns of numbers."""
     options = pyarrow.csv.ReadOptions(use_threads=False)
@@ -67,7 +73,7 @@ def parts(path):
     with FileSource([path]) as source:
         batches = [batch.X for batch in source.batches()]
     learn(batches[:1])
-    return seconds(lambda: parse(path)), seconds(lambda: learn(batches))
+    return best(lambda: seconds(lambda: parse(path))), best(lambda: seconds(lambda: learn(batches)))
 
 
 def program(path, *options):
@@ -80,6 +86,12 @@ def program(path, *options):
     return inside, time.perf_counter() - started
 
 
+def kept_in(path, folder):
+    """`program` with a state and a model in a fresh folder: a state that is there would be gone on with."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        return program(path, "--state", os.path.join(place, "run.db"), "--model-file", os.path.join(place, "m.evl"))
+
+
 def main():
     made = parser(__doc__)
     made.add_argument("--rows", type=int, default=1_000_000)
@@ -89,8 +101,8 @@ def main():
         path = os.path.join(folder, "rows.csv")
         write_file(path, n_rows)
         parsing, kernel = parts(path)
-        bare = program(path)
-        kept = program(path, "--state", os.path.join(folder, "run.db"), "--model-file", os.path.join(folder, "m.evl"))
+        bare = best(lambda: program(path))
+        kept = best(lambda: kept_in(path, folder))
         size = os.path.getsize(path) / 2**20
     report(n_rows, size, parsing, kernel, bare, kept, quick=options.quick)
 
@@ -101,7 +113,8 @@ def report(n_rows, size, parsing, kernel, bare, kept, *, quick):
         "# The program beside its parts",
         "",
         f"`everlearn learn` on a CSV file of {n_rows:,} rows x {COLUMNS} columns ({size:.0f} MiB), one BLAS thread,",
-        f"{os.cpu_count()} cores. The command may take {LIMIT} times parsing plus kernel; the process adds its start.",
+        f"{os.cpu_count()} cores, the best of {TURNS}. The command may take {LIMIT} times parsing plus kernel;",
+        "the process adds its start.",
         "",
         "| what | seconds | of parsing + kernel |",
         "|---|---|---|",
