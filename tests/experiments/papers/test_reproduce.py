@@ -299,7 +299,8 @@ def test_estimates_are_within_a_factor_of_two_of_the_last_run(repository):
     sections = read(repository / "docs" / "reproduction.json")["sections"]
     for item in choose():
         took = sections[item.key]["cpu_seconds"]
-        # Not known of an item that went on with parts of which nobody had kept the time.
+        # Not known of this one until it is run as a whole: it went on with parts of which nobody had kept the time.
+        assert took is not None or item.key == "figmn:table5", item.key
         if took is not None:
             assert max(took, 1.0) / 2 <= item.seconds[1] <= 2 * max(took, 1.0), item.key
         assert item.seconds[0] <= max(item.seconds[1], 3.0), f"{item.key}: a quick run takes longer than a full one"

@@ -17,6 +17,7 @@ from everlearn.experiments.peers import (
     density,
     measure,
     missing,
+    pysad,
     regression,
     speed,
 )
@@ -100,6 +101,14 @@ def test_a_mean_over_some_of_the_streams_is_not_compared(monkeypatch):
     ours = next(measure for measure in anomaly.MEASURES if measure.key == "nab")
     assert quick.competes(ours)
     assert not slow.competes(ours)
+
+
+def test_scores_of_pysad_are_the_same_in_every_run():
+    pytest.importorskip("pysad")
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    for contender in pysad.CONTENDERS["anomaly"]:
+        first, again = (contender.make().score_then_learn(X) for _ in range(2))
+        np.testing.assert_array_equal(first, again, err_msg=contender.name)
 
 
 def test_streams_that_are_not_there_are_named(monkeypatch, tmp_path):
