@@ -9,6 +9,7 @@ from everlearn.mixture.keep.evidence import common_shape
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.fitting import UNMARKED
 from everlearn.mixture.state import Shape
 
 
@@ -44,11 +45,15 @@ def test_leave_one_out_of_one_component_is_the_sum_over_columns():
     rows, _, shape = case()
     R, out, total = np.ones((40, 1)), np.empty(40), np.zeros(40)
     moments = kernels.moments_of(rows, R)
-    kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, shape), shape, out, 0)
+    kernels.leave_one_out(
+        rows, R, kernels.parts_of(rows, moments, kernels.gaussians_of(moments, shape), shape), out, 0, UNMARKED
+    )
     for j in range(3):
         some, own, one = column(rows, R, shape, j)
         part = np.empty(40)
-        kernels.leave_one_out(some, R, own, kernels.gaussians_of(own, one), one, part, 0)
+        kernels.leave_one_out(
+            some, R, kernels.parts_of(some, own, kernels.gaussians_of(own, one), one), part, 0, UNMARKED
+        )
         total += part
     np.testing.assert_allclose(out, total, atol=1e-9)
 

@@ -9,6 +9,7 @@ import everlearn
 from everlearn.errors import ModelFileError
 from everlearn.mixture import loading
 from everlearn.mixture.estimator import IncrementalGaussianMixture
+from everlearn.mixture.keep import schedule
 from examples import examples
 
 
@@ -71,3 +72,20 @@ def test_damaged_states_are_refused(model, change, message):
 
 def with_components(state, **fields):
     return state._replace(model=state.model._replace(components=state.model.components._replace(**fields)))
+
+
+def test_a_search_that_was_due_by_another_schedule_is_made_at_its_row(monkeypatch):
+    """A file of a version that searched at 1,600 rows, saved while rows were pending for that search."""
+    X = np.random.default_rng(0).normal(size=(2100, 2))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(schedule, "next_search", lambda searched, warmup, *rest: 2 * searched or warmup)
+        data = everlearn.dumps(IncrementalGaussianMixture(reservoir=2800).partial_fit(X[:1700]))
+    model = everlearn.loads(data)
+    assert model._state_.n == 1600
+    assert model._state_.pending.size == 100
+    model.partial_fit(X[1700:1999])
+    assert model._state_.searched == 800
+    model.partial_fit(X[1999:])
+    assert model._state_.searched == 1600
+    assert model._state_.n == 2100
+    assert np.isfinite(model.score(X))

@@ -66,3 +66,23 @@ def dirichlet_multinomial(counts):
             value += np.log((1.0 + seen[k]) / (K + seen.sum()))
             seen[k] += 1
     return value
+
+
+def first_divisions(E, P, weights, a, b):
+    """Masks of the rows by which a component is divided first, in the order of the kernel; None if there is none."""
+    D = E.shape[1]
+    humped, far = np.argmin(weights @ P**4), np.argmax((P**2).sum(axis=1) * (weights > 0.5))
+
+    def nearer(first, second):
+        return np.linalg.norm(P - first, axis=1) < np.linalg.norm(P - second, axis=1)
+
+    column, tails = E[:, np.argmin(weights @ E**4)], E[:, np.argmax(weights @ E**4)]
+    return [
+        P[:, -1] > 0.0,
+        P[:, humped] > 0.0 if humped != D - 1 else None,
+        nearer(P[far], np.zeros(D)),
+        nearer(P[a], P[b]),
+        (P**2).sum(axis=1) > 1.6 * D,
+        column > 0.0 if D > 1 else None,
+        np.abs(tails) > 1.0 if D > 1 else None,
+    ]

@@ -97,11 +97,15 @@ def lag_of(state: State, settings: Settings) -> int:
 
 
 def next_search(state: State, settings: Settings) -> int:
-    """Row at which the next search is due.
+    """Row at which the next search is due; where rows are pending, one is due at the state's own.
+
+    That need not be what the schedule says: the state may come from a file of a version with another one.
 
     Where no rows are kept it cannot find what came while there was no room for new components: then one is due when
     the room is used up.
     """
+    if state.model is not None and state.pending.size:
+        return state.n
     reservoir = len(state.reservoir.rows)
     due = schedule.next_search(state.searched, settings.warmup, reservoir, settings.fading.interval)
     if settings.parts and state.model is not None and _is_full(state.model):
@@ -154,7 +158,7 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
         and not (settings.parts and _is_full(state.model))
     ):
         # Not by `learn_rows`: for a single row every call counts.
-        if blocks.pay(X, ready.work):
+        if n >= blocks.ROWS and blocks.pay(X, ready.work):
             at = blocks.learn_in_blocks(X, weights, ready.work, info, progress.device)
         else:
             at = kernels.learn_rows(X, weights, ready.work.handle, info)

@@ -8,6 +8,7 @@ from everlearn.mixture.keep.evidence import Fit, evidence
 from everlearn.mixture.keep.problem import problem_of
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em
+from everlearn.mixture.kernels.fitting import UNMARKED
 from mixture_toys import groups, settings_for, shape_of
 
 D = 2
@@ -24,7 +25,9 @@ def case(R, Z):
 
 def fit_of(problem, R):
     shape, moments, out = shape_of(problem.rows.Z.shape[1]), em.moments_of(problem.rows, R), np.empty(len(R))
-    em.leave_one_out(problem.rows, R, moments, em.gaussians_of(moments, shape), shape, out, 0)
+    em.leave_one_out(
+        problem.rows, R, em.parts_of(problem.rows, moments, em.gaussians_of(moments, shape), shape), out, 0, UNMARKED
+    )
     return Fit(R, moments, shape, out, float(out.sum()), 0.0)
 
 
@@ -141,3 +144,28 @@ def test_a_split_far_from_hope_is_left_after_its_first_steps(monkeypatch):
     assert moves.LAST_STEPS in steps
     assert split.gain > 0.0
     assert np.abs(split.share[:300].mean() - split.share[300:].mean()) > 0.99
+
+
+def test_two_rows_are_those_of_numpys_choice():
+    for seed in range(50):
+        p = np.random.default_rng(seed).dirichlet(np.full(4, 0.3))  # so that one row is often drawn twice
+        found = moves._two_rows(p, np.random.default_rng([seed, 1]))
+        assert found == tuple(np.random.default_rng([seed, 1]).choice(4, 2, replace=False, p=p))
+
+
+def test_first_divisions_leave_both_halves_some_rows(rows):
+    Z, _ = rows
+    problem, _ = case(np.ones((120, 1)), Z)
+    weights = np.full(120, 0.05)  # six rows: three of the tails are not enough
+    whole = moves.whole_of(Z, weights)
+    shares = moves._starts(whole, shape_of(D), problem)
+    counts = (shares > 0.5) @ weights
+    assert 0 < len(shares) < moves.STARTS
+    assert (counts >= moves.LEAST).all()
+    assert (counts <= 6.0 - moves.LEAST).all()
+
+
+def test_components_after_a_move_know_what_they_were():
+    """In the order of the columns of the responsibilities."""
+    assert moves.parents_of_halves(3, [1]) == [[0], [1], [1], [2]]
+    assert moves.parents_of_unions(5, [(0, 3), (1, 4)]) == [[0, 3], [1, 4], [2]]

@@ -21,6 +21,14 @@ def test_searches_come_at_four_times_then_at_twice_the_rows():
     assert dues(200, 3200, FOREVER, 60_000) == [200, 800, 3200, 6400, 12_800, 25_600, 51_200]
 
 
+def test_the_last_search_that_sees_all_rows_comes_when_the_reservoir_is_full():
+    """Unless that is less than twice the rows of the one before."""
+    assert dues(200, 2800, FOREVER, 30_000) == [200, 800, 2800, 5600, 11_200, 22_400]
+    assert dues(200, 1600, FOREVER, 7000) == [200, 800, 1600, 3200, 6400]
+    assert dues(200, 1599, FOREVER, 7000) == [200, 800, 1600, 3200, 6400]
+    assert dues(200, 300, FOREVER, 2000) == [200, 400, 800, 1600]
+
+
 def test_under_forgetting_they_are_an_interval_apart_at_most():
     assert (np.diff(dues(200, 1000, 500, 20_000)) <= 500).all()
 

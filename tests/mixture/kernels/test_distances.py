@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal
 
 from everlearn.mixture.kernels.distances import MANY, NEGLIGIBLE, WIDE
 from everlearn.mixture.kernels.em import Gaussians, expect
+from everlearn.mixture.kernels.fitting import UNMARKED
 from mixture_toys import rows_of
 
 
@@ -31,7 +32,7 @@ def case(n, D, K, *, apart=1.0):
 
 def found(rows, gaussians, R):
     R, log_joints = R.copy(), np.empty(len(R))
-    expect(rows, gaussians, R, log_joints, 0, len(R))
+    expect(rows, gaussians, R, log_joints, 0, len(R), UNMARKED)
     return R, log_joints
 
 

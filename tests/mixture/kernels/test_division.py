@@ -5,7 +5,14 @@ import pytest
 
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import fitting
-from everlearn.mixture.kernels.division import Effort, Whole, evidence_of_divisions
+from everlearn.mixture.kernels.division import (
+    DIVIDED,
+    STARTS,
+    Effort,
+    Whole,
+    evidence_of_divisions,
+    first_divisions,
+)
 from mixture_toys import groups, rows_of, shape_of
 from naive import structure as naive
 
@@ -82,3 +89,23 @@ def test_rows_without_spread_can_be_divided():
     values, after = divided(rows, shape, np.where(Z[:, 0] > 1.0, 0.95, 0.05)[None], 4)
     assert np.isfinite(values).all()
     np.testing.assert_allclose(after[0], Z[:, 0] > 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("D", [1, 2, 5, 9])
+@pytest.mark.parametrize("seed", range(4))
+def test_first_divisions(D, seed):
+    rng = np.random.default_rng([D, seed])
+    Z = groups(rng, 70, D, 2, apart=1.0)[0]
+    Z, weights = Z - Z.mean(axis=0), rng.uniform(0.1, 1.0, 70)
+    E = Z / Z.std(axis=0)
+    P = E @ rng.normal(size=(D, D))
+    shares, counts = np.empty((STARTS, 70)), np.empty(STARTS)
+    first_divisions(E, P, weights, 3, 11, shares, counts)
+    wanted = naive.first_divisions(E, P, weights, 3, 11)
+    assert len(wanted) == STARTS
+    for mask, share, count in zip(wanted, shares, counts, strict=True):
+        if mask is None:
+            assert count == 0.0
+        else:
+            np.testing.assert_array_equal(share, np.where(mask, *DIVIDED))
+            assert count == pytest.approx(weights @ mask)

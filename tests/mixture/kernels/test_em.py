@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.fitting import UNMARKED
 from everlearn.mixture.state import Shape
 from naive import structure as naive
 
@@ -39,7 +40,7 @@ def test_responsibilities(case):
     rows, R, shape = case
     found = R.copy()
     moments = kernels.moments_of(rows, R)
-    kernels.expect(rows, kernels.gaussians_of(moments, shape), found, np.empty(40), 0, 40)
+    kernels.expect(rows, kernels.gaussians_of(moments, shape), found, np.empty(40), 0, 40, UNMARKED)
     np.testing.assert_allclose(found, naive.responsibilities(rows.Z, R, *shape[:3]), atol=1e-9)
 
 
@@ -49,7 +50,9 @@ def test_leave_one_out_by_leaving_out(case):
     for ridge, tolerance in ((0.0, 1e-9), (1e-3, 1e-3)):
         prior = shape._replace(ridge=np.full(len(shape.ridge), ridge))
         moments, out = kernels.moments_of(rows, R), np.empty(40)
-        kernels.leave_one_out(rows, R, moments, kernels.gaussians_of(moments, prior), prior, out, 0)
+        kernels.leave_one_out(
+            rows, R, kernels.parts_of(rows, moments, kernels.gaussians_of(moments, prior), prior), out, 0, UNMARKED
+        )
         np.testing.assert_allclose(out, naive.leave_one_out(rows.Z, R, *prior[:3]), atol=tolerance)
 
 
@@ -61,9 +64,13 @@ def test_row_of_weight_two_is_left_out_whole(case):
     double = Rows(rows.Z, weights, rows.background, 41.0)
     moments, out = kernels.moments_of(double, R), np.empty(40)
     bare = shape._replace(tau=1e-9)
-    kernels.leave_one_out(double, R, moments, kernels.gaussians_of(moments, bare), bare, out, 0)
+    kernels.leave_one_out(
+        double, R, kernels.parts_of(double, moments, kernels.gaussians_of(moments, bare), bare), out, 0, UNMARKED
+    )
     single, expected = kernels.moments_of(rows, R), np.empty(40)
-    kernels.leave_one_out(rows, R, single, kernels.gaussians_of(single, bare), bare, expected, 0)
+    kernels.leave_one_out(
+        rows, R, kernels.parts_of(rows, single, kernels.gaussians_of(single, bare), bare), expected, 0, UNMARKED
+    )
     np.testing.assert_allclose(out[7], expected[7], atol=1e-2)
     assert abs(out[8] - expected[8]) > 1e-4, "the heavier row does count for the others"
 
@@ -76,7 +83,7 @@ def test_an_outlier_belongs_to_the_background_and_other_rows_do_not():
     moments = kernels.moments_of(Rows(Z, np.ones(21), behind, 21.0), np.eye(2)[np.arange(21) % 2] * (Z[:, :1] < 5.0))
     gaussians = kernels.gaussians_of(moments, shape)
     R, density = np.ones((21, 2)), np.empty(21)
-    kernels.expect(Rows(Z, np.ones(21), behind, 21.0), gaussians, R, density, 0, 21)
+    kernels.expect(Rows(Z, np.ones(21), behind, 21.0), gaussians, R, density, 0, 21, UNMARKED)
     covariances = [np.linalg.inv(F.T @ F) for F in np.tril(gaussians.factors)]
     joint = np.column_stack(
         [np.log(n) + multivariate_normal(m, S).logpdf(Z) for n, m, S in zip(*moments[:2], covariances, strict=True)]

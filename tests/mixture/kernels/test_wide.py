@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em, wide
 from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.fitting import UNMARKED
 from everlearn.mixture.kernels.wide import background_of
 from everlearn.mixture.state import Shape
 from naive.gaussians import mahalanobis
@@ -37,9 +38,9 @@ def test_expectation(case):
     rows, R, shape, _ = case
     gaussians = em.gaussians_of(em.moments_of(rows, R), shape)
     found = []
-    for steps in (em, wide):
+    for steps, more in ((em, (UNMARKED,)), (wide, ())):
         S, joints = R.copy(), np.empty(120)
-        steps.expect(rows, gaussians, S, joints, 0, 120)
+        steps.expect(rows, gaussians, S, joints, 0, 120, *more)
         found.append((S, joints))
     # Row by row, posterior probabilities below this one are zeros: each left out changes the others by as much.
     cut = gaussians.means.shape[0] * np.exp(-em.NEGLIGIBLE)
@@ -52,7 +53,7 @@ def test_leave_one_out_and_evidence(case):
     moments = em.moments_of(rows, R)
     gaussians = em.gaussians_of(moments, shape)
     few, many = np.empty(120), np.empty(120)
-    em.leave_one_out(rows, R, moments, gaussians, shape, few, 0)
+    em.leave_one_out(rows, R, em.parts_of(rows, moments, gaussians, shape), few, 0, UNMARKED)
     wide.leave_one_out(rows, R, moments, gaussians, shape, many, 0)
     np.testing.assert_allclose(few, many, rtol=1e-8)
     np.testing.assert_allclose(

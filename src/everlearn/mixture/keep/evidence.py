@@ -10,6 +10,7 @@ import numpy as np
 from everlearn.mixture.keep.world import uncorrelated_by_chance
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels.em import ALPHA, Gaussians, Moments, Rows
+from everlearn.mixture.kernels.near import Near
 from everlearn.mixture.state import Array, Shape, World
 
 # Constant, root and linear term of the price of a component.
@@ -25,6 +26,7 @@ class Fit(NamedTuple):
     left_out: Array  # (m,), leave-one-out log-density of each row
     log_density: float  # the same, summed over the rows
     value: float  # the same less the price of the components
+    near: Near | None = None  # the responsibilities as a sparse matrix, if they are one
 
     @property
     def size(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +13,22 @@ from scipy.special import gammaln
 from everlearn.mixture.keep.evidence import Fit, weights_normaliser
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.division import Effort, Whole, evidence_of_divisions
+from everlearn.mixture.kernels.division import (
+    DIVIDED,
+    STARTS,
+    Effort,
+    Whole,
+    evidence_of_divisions,
+    first_divisions,
+)
 from everlearn.mixture.kernels.em import ALPHA, TINY, Moments, Rows
 from everlearn.mixture.kernels.entropies import entropies, joint_entropies
 from everlearn.mixture.state import Array, Background, Shape, World
 
 # Rows with a smaller share take no part in a component's split.
 SHARE = 0.02
-# Fewest rows that a component is split with, and that each half keeps.
-MIN_ROWS, MIN_HALF = 6.0, 1.5
+# Fewest rows that a component is split with, that each half begins with, and that it keeps.
+MIN_ROWS, LEAST, MIN_HALF = 6.0, 2.0, 1.5
 # Steps of local EM: for every start, for the best of them, for the winner.
 STEPS, BEST, MORE_STEPS, LAST_STEPS = 2, 3, 6, 10
 # Where the best start has lost so many nats after its first steps, and more than the price of a component, no more
@@ -34,8 +41,6 @@ SLACK = 5.0
 TOLERANCE = 0.02
 # Weight of the prior shape in the evidence, at most: more would forbid components thinner than the others.
 MAX_TAU = 2.0
-# Shares of the two halves in a row, to begin with.
-DIVIDED = 0.95, 0.05
 # Multiplications of a slice: about 0.3 ms.
 SLICE = 1_500_000
 
@@ -65,14 +70,10 @@ def propose_split(problem: Problem, fit: Fit, k: int) -> Generator[None, None, S
     trials = Trials(whole_of(np.ascontiguousarray(rows.Z[idx]), r), shape, background)
     before = trials.evidence_of_whole()
     yield
-    masks = []
-    for mask in _starts(trials.whole, shape, problem):
-        if 2.0 <= r @ mask <= r.sum() - 2.0:
-            masks.append(mask)
-        yield
-    if not masks:
+    shares = _starts(trials.whole, shape, problem)
+    yield
+    if not len(shares):
         return None
-    shares = np.where(masks, *DIVIDED)
     # Few steps for all starts, more for the best ones: most of the work goes where the winner is.
     values = yield from trials.evidence(shares, STEPS)
     if values.max() - before < -max(HOPELESS, problem.price):
@@ -131,37 +132,37 @@ def evidence_shape(shape: Shape) -> Shape:
     return shape._replace(tau=min(shape.tau, MAX_TAU))
 
 
-def _starts(whole: Whole, shape: Shape, problem: Problem) -> Iterator[Mask]:
-    """First divisions to try, as masks of the rows."""
-    Z, r = whole.Z, whole.weights
-    D = Z.shape[1]
+def _starts(whole: Whole, shape: Shape, problem: Problem) -> Array:
+    """First divisions to try, each of which gives both halves some rows: shares of the first half, (S, n)."""
     covariance = whole.scatter / whole.total + np.diag(shape.ridge)
-    scale = np.sqrt(np.diag(covariance))
+    scale = np.sqrt(covariance.diagonal())
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    E = Z / scale
-    P = E @ vectors / np.sqrt(np.maximum(values, 1e-12))
-    # Along the longest axis, and along the axis with two humps: least kurtosis.
-    yield P[:, -1] > 0.0
-    # Squares of squares: a power of four takes NumPy ten times as long.
-    squares = P * P
-    humped = int(np.argmin(r @ (squares * squares)))
-    if humped != D - 1:
-        yield P[:, humped] > 0.0
-    # The farthest row and what is near it; two rows at random; tails against the core.
-    d2 = squares.sum(axis=1)
-    far = int(np.argmax(d2 * (r > 0.5)))
-    # |p - a| < |p - b| without the deviations of all rows: 2 p'(a - b) > |a|^2 - |b|^2.
-    yield 2.0 * (P @ P[far]) > d2[far]
-    a, b = problem.rng.choice(len(Z), 2, replace=False, p=r / r.sum())
-    yield 2.0 * (P @ (P[a] - P[b])) > d2[a] - d2[b]
-    yield d2 > 1.6 * D
-    if D > 1:
-        # The column with two humps, and the one with the longest tails.
-        squares = E * E
-        kurtosis = r @ (squares * squares)
-        yield E[:, int(np.argmin(kurtosis))] > 0.0
-        yield np.abs(E[:, int(np.argmax(kurtosis))]) > 1.0
-    yield from _ties(Z, problem.tied)
+    a, b = _two_rows(whole.weights / whole.weights.sum(), problem.rng)
+    shares, counts = np.empty((STARTS, len(whole.Z))), np.empty(STARTS)
+    E = whole.Z / scale
+    P = E @ (vectors / np.sqrt(np.maximum(values, 1e-12)))
+    first_divisions(E, P, whole.weights, a, b, shares, counts)
+    ties = _ties(whole.Z, problem.tied)
+    if ties:
+        shares = np.concatenate([shares, np.where(ties, *DIVIDED)])
+        counts = np.concatenate([counts, [whole.weights @ mask for mask in ties]])
+    return shares[(counts >= LEAST) & (counts <= whole.total - LEAST)]
+
+
+def _two_rows(p: Array, rng: np.random.Generator) -> tuple[int, int]:
+    """Two different rows by chance, with probabilities p; `rng.choice` takes five times as long."""
+    a, b = _drawn(p, rng.random(2))
+    if a == b:
+        p = p.copy()
+        p[a] = 0.0
+        b = _drawn(p, rng.random(1))[0]
+    return int(a), int(b)
+
+
+def _drawn(p: Array, uniform: Array) -> NDArray[np.intp]:
+    """Places of a law p, which need not be normalised, by its inverse distribution function."""
+    sums = np.cumsum(p)
+    return np.searchsorted(sums / sums[-1], uniform, side="right")
 
 
 def _ties(Z: Array, columns: NDArray[np.intp]) -> list[Mask]:
@@ -183,6 +184,11 @@ def split_responsibilities(fit: Fit, splits: dict[int, Split]) -> Array:
         split, share = splits.get(k), fit.R[:, k]
         parts += [share] if split is None else [share * split.share, share * (1.0 - split.share)]
     return np.ascontiguousarray(np.column_stack(parts))
+
+
+def parents_of_halves(K: int, divided: list[int]) -> list[list[int]]:
+    """Of each component after a split the one that it was, or was a part of."""
+    return [[k] for k in range(K) for _ in range(2 if k in divided else 1)]
 
 
 def merge_gains(problem: Problem, fit: Fit) -> Array:
@@ -238,3 +244,9 @@ def merge_responsibilities(fit: Fit, pairs: list[tuple[int, int]]) -> Array:
         R[:, i] += R[:, j]
     gone = {j for _, j in pairs}
     return np.ascontiguousarray(R[:, [k for k in range(fit.size) if k not in gone]])
+
+
+def parents_of_unions(K: int, pairs: list[tuple[int, int]]) -> list[list[int]]:
+    """Of each component after a merge the one or two that it was."""
+    joined = dict(pairs)
+    return [[k, joined[k]] if k in joined else [k] for k in range(K) if k not in joined.values()]

@@ -39,10 +39,12 @@ def apart(searched: int) -> int:
 
 
 def next_search(searched: int, warmup: int, reservoir: int, interval: int) -> int:
-    """Row at which the next search is due: at four times the rows while all are at hand, then at twice the rows.
+    """Row at which the next search is due: at four times the rows while all are at hand, the last time when the
+    reservoir is full, then at twice the rows.
 
     Under forgetting searches are at most `interval` rows apart.
     """
     if searched == 0:
         return warmup
-    return min(4 * searched if 4 * searched <= reservoir else 2 * searched, searched + interval)
+    due = min(4 * searched, reservoir) if 2 * searched <= reservoir else 2 * searched
+    return min(due, searched + interval)

@@ -12,26 +12,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.mixture.keep import moves
-from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians
+from everlearn.mixture.keep.em import MOST_TAU, Slices, Soft, expect, fitted, judged, least_tau, leave_out, shaped
+from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.keep.world import ridge_of
 from everlearn.mixture.kernels import fitting as kernels
-from everlearn.mixture.kernels.em import Moments, Rows
+from everlearn.mixture.kernels.em import Moments
+from everlearn.mixture.kernels.near import inherit
 from everlearn.mixture.state import Array, Shape
-
-Slices = Generator[None, None, Fit]
 
 # Rows of prior shape to begin with, and what is tried.
 FIRST_TAU = 2.0
-TAUS = tuple(2.0**p for p in range(-3, 8))
+TAUS = tuple(MOST_TAU / 2.0**p for p in range(10, -1, -1))
 # Factors of the ridge on smooth columns that are tried, and the gain in nats a row that a smaller one must bring.
 FINE = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 FINE_GAIN = 0.002
-# EM steps after a split, after a merge, on all rows at last; EM stops below this gain in nats a row.
+# EM steps after a split, after a merge, on all rows at last.
 SPLIT_STEPS, MERGE_STEPS, FINAL_STEPS = 12, 6, 16
-TOLERANCE = 5e-4
-# Nats a row that the second half of the EM steps of a trial is trusted to gain, at most.
-HALF_GAIN = 0.1
 # A move that loses this share of a component's price, by the rows that it touches, is not tried: EM with all rows may
 # gain that much, hardly more.
 HOPE = 0.5
@@ -39,14 +36,11 @@ HOPE = 0.5
 MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 # A component is as it was if its count, and its mean in standard deviations, changed by less than this share.
 UNCHANGED = 0.02
-# Components with fewer rows are dropped.
-MIN_COUNT = 1.2
 # k-means++ seeds of a start, at most.
-CROWD = 24
-# Such starts, at most, and the rows that they may have together, if not one; samples of fewer rows have one.
-CROWDS, CROWDED_ROWS, CROWDS_FROM = 2, 2000, 64
-# Multiplications of an E-step's slice: about 0.3 ms.
-SLICE = 1_500_000
+CROWD = 48
+# Such starts, at most, and the rows and numbers that they may have together, if not one; samples of fewer rows than
+# the last have one.
+CROWDS, CROWDED_ROWS, CROWDED_NUMBERS, CROWDS_FROM = 2, 2000, 24_000, 64
 # A search ends its rounds after so many multiplications.
 BUDGET = 2e9
 
@@ -67,7 +61,8 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     # second start out then costs 3 nats a row (benchmarks/mixture_quality.py).
     if crowd:
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
-        for _ in range(min(max(CROWDED_ROWS // m, 1), CROWDS) if m >= CROWDS_FROM else 1):
+        affordable = min(CROWDS, CROWDED_ROWS // m, CROWDED_NUMBERS // (m * D)) if m >= CROWDS_FROM else 1
+        for _ in range(max(1, affordable)):
             other = yield from _moves(problem, (yield from _seeded(problem, K)), FIRST_TAU, fit.value)
             fit = other if other.value > fit.value else fit
     return fit
@@ -76,10 +71,10 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
 def polish(problem: Problem, fit: Fit) -> Slices:
     """EM from a fit until it converges, and the merges that it then asks for."""
     R = np.zeros((len(problem.rows.Z), fit.size))
-    yield from _expect(problem.rows, fit.moments, fit.shape, R)
+    yield from expect(problem.rows, fit.moments, fit.shape, R)
     moments = kernels.moments_of(problem.rows, R)
     yield
-    final = yield from _fitted(problem, R, FINAL_STEPS, _shaped(problem, moments, fit.shape.tau))
+    final = yield from fitted(problem, R, FINAL_STEPS, shaped(problem, moments, fit.shape.tau))
     final = yield from _tuned(problem, final)
     return final if problem.settings.fixed else (yield from _try_merges(problem, final, moves.SLACK))
 
@@ -93,105 +88,23 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
     # The present ridge comes first: another one must gain FINE_GAIN over it to be taken.
     for f in sorted(FINE, key=lambda f: f != fine):
         shape = fit.shape._replace(ridge=ridge_of(world.variance, world.smooth, f))
-        left_out = yield from _loo(problem.rows, fit.R, fit.moments, shape)
+        left_out = yield from leave_out(problem.rows, fit.R, fit.moments, shape)
         value = float(problem.rows.weights @ left_out)
         if value > top + FINE_GAIN * problem.rows.weights.sum():
             best, top = f, value
     return best
 
 
-# -- EM in slices -----------------------------------------------------------------------------------
-
-
-def _spans(rows: Rows, K: int) -> list[tuple[int, int]]:
-    m, D = rows.Z.shape
-    # Matrix products of many columns need more rows to be fast.
-    step = max(32 if D < kernels.MANY_COLUMNS else 256, SLICE // (K * (D * D // 2 + 8)))
-    return [(start, min(start + step, m)) for start in range(0, m, step)]
-
-
-def _expect(rows: Rows, moments: Moments, shape: Shape, R: Array) -> Generator[None, None, float]:
-    """E-step into R; returns the log-likelihood."""
-    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
-    for start, stop in _spans(rows, len(moments.counts)):
-        kernels.expect(rows, known, R, out, start, stop)
-        yield
-    return float(rows.weights @ out)
-
-
-def _loo(rows: Rows, R: Array, moments: Moments, shape: Shape) -> Generator[None, None, Array]:
-    """Leave-one-out log-density of each row."""
-    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
-    for start, stop in _spans(rows, len(moments.counts)):
-        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start)
-        yield
-    return out
-
-
-def _em(problem: Problem, R: Array, steps: int, shape: Shape) -> Generator[None, None, tuple[Array, Moments]]:
-    rows, last = problem.rows, -np.inf
-    moments, R = kernels.moments_of(rows, R), R.copy()
-    for _ in range(steps):
-        value = yield from _expect(rows, moments, shape, R)
-        moments = kernels.moments_of(rows, R)
-        yield
-        if value - last < TOLERANCE * len(rows.Z):
-            break
-        last = value
-    return R, moments
-
-
-def _least_tau(problem: Problem, K: int) -> float:
-    """Least weight of the common shape: a few rows of one component have correlations by chance only."""
-    D = problem.rows.Z.shape[1]
-    least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
-    return float(min(least, TAUS[-1]))
-
-
-def _shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
-    tau = max(tau, _least_tau(problem, len(moments.counts))) if len(moments.counts) == 1 else tau
-    return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
-
-
-def _fitted(problem: Problem, R: Array, steps: int, shape: Shape, least: float = -np.inf) -> Slices:
-    """EM from R with the common shape renewed half-way; then judged.
-
-    In a move, which has the value `least` to beat, the shape of the other components stays until the end; and if the
-    fit is so far below half-way that the other half cannot make up for it, it is left there.
-    """
-    tau = shape.tau
-    R, moments = yield from _em(problem, R, max(steps // 2, 1), shape)
-    if least == -np.inf:
-        shape = _shaped(problem, moments, tau)
-    else:
-        half = yield from _judged(problem, R, moments, shape)
-        if half.value < least - HALF_GAIN * len(R):
-            return half
-    R, moments = yield from _em(problem, R, max(steps - steps // 2, 1), shape)
-    keep = moments.counts > MIN_COUNT
-    if not keep.all() and keep.any() and not problem.settings.fixed:
-        R = np.ascontiguousarray(R[:, keep])
-        R, moments = yield from _em(problem, R, 2, _shaped(problem, Moments(*(a[keep] for a in moments)), tau))
-    return (yield from _judged(problem, R, moments, _shaped(problem, moments, tau)))
-
-
-def _judged(problem: Problem, R: Array, moments: Moments, shape: Shape) -> Slices:
-    left_out = yield from _loo(problem.rows, R, moments, shape)
-    log_density = float(problem.rows.weights @ left_out)
-    # The price pays for the freedom to choose responsibilities, which leave-one-out with fixed ones does not see.
-    return Fit(R, moments, shape, left_out, log_density, log_density - problem.price * len(moments.counts))
-
-
 def _tuned(problem: Problem, fit: Fit) -> Slices:
     """The weight of the common shape that leaves rows out best, given R: uphill on a grid."""
-    D, least = problem.varying, _least_tau(problem, fit.size)
+    D, least = problem.varying, least_tau(problem, fit.size)
     grid = [tau for tau in TAUS if least <= tau <= max(4.0, 4.0 * D, 2.0 * least)]
     at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
     best = fit
     for direction in (1, -1):
         i = at + direction
         while 0 <= i < len(grid):
-            other = yield from _judged(problem, fit.R, fit.moments, fit.shape._replace(tau=grid[i]))
+            other = yield from judged(problem, Soft(fit.R, fit.near, fit.moments), fit.shape._replace(tau=grid[i]))
             if other.value <= best.value:
                 break
             best = other
@@ -210,7 +123,7 @@ def _moves(problem: Problem, R: Array, tau: float, least: float = -np.inf) -> Sl
     Gains halve from one round to the next, about: those to come add up to the last one.
     """
     moments = kernels.moments_of(problem.rows, R)
-    fit = yield from _fitted(problem, R, SPLIT_STEPS, _shaped(problem, moments, tau))
+    fit = yield from fitted(problem, R, SPLIT_STEPS, shaped(problem, moments, tau))
     fit = yield from _tuned(problem, fit)
     m, D = problem.rows.Z.shape
     work, seen = 0.0, Seen([], [], [])
@@ -279,7 +192,8 @@ def _try_splits(problem: Problem, fit: Fit, seen: Seen) -> Slices:
     good = [k for k in order if splits[k].value > 0.0]
     for chosen in _fewer(good or order[:1]):
         R = moves.split_responsibilities(fit, {k: splits[k] for k in chosen})
-        trial = yield from _fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value)
+        near = inherit(fit.near, moves.parents_of_halves(fit.size, chosen))
+        trial = yield from fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value, near)
         if trial.value > fit.value + MOVE_GAIN:
             return trial
     # The last one that was tried is the best, by itself: not to be tried again.
@@ -307,7 +221,8 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
         before = fit
         for chosen in _fewer(good or order[:1]):
             R = moves.merge_responsibilities(fit, chosen)
-            trial = yield from _fitted(problem, R, MERGE_STEPS, fit.shape, fit.value)
+            near = inherit(fit.near, moves.parents_of_unions(fit.size, chosen))
+            trial = yield from fitted(problem, R, MERGE_STEPS, fit.shape, fit.value, near)
             if trial.value >= fit.value:
                 fit = trial
                 break
@@ -371,7 +286,7 @@ def _search_fixed(problem: Problem, start: Array | None, tau: float) -> Slices:
     best = None
     for R in starts:
         moments = kernels.moments_of(problem.rows, R)
-        fit = yield from _fitted(problem, R, 3 * SPLIT_STEPS, _shaped(problem, moments, tau))
+        fit = yield from fitted(problem, R, 3 * SPLIT_STEPS, shaped(problem, moments, tau))
         best = fit if best is None or fit.value > best.value else best
     assert best is not None
     return (yield from _tuned(problem, best))

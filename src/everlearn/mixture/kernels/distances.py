@@ -71,8 +71,10 @@ def distances_of_eight(means, factors, k, block):
 
 
 @inlined
-def joints_of_eight(rows, gaussians, R, first, room):
-    """Log joints of eight rows with each component into `room.joints`, -inf where far below the best; that in `top`.
+def joints_of_eight(rows, gaussians, R, first, far, room):
+    """Log joints of eight rows with each component into `room.joints`; the best one in `top`.
+
+    Those that are more than `far` nats below the best may be left as -inf.
 
     Where components are many, nearly all of them are far from all eight rows, and the first third of the columns shows
     it for a ninth of the price: those that had most of a row in R come first and say what the others are to reach.
@@ -86,16 +88,17 @@ def joints_of_eight(rows, gaussians, R, first, room):
     else:
         room.main[:] = True
     for turn in range(2 if screened else 1):
-        add_joints(gaussians.means, gaussians.factors, gaussians.heights, turn == 0, room)
+        add_joints(gaussians, turn == 0, far, room)
 
 
 @inlined
-def add_joints(means, factors, heights, main, room):
+def add_joints(gaussians, main, far, room):
     """Log joints of the eight rows of `room` with its main components, or with the others if they come near.
 
     A factor is a lower triangle with zeros above. Four of its rows go together, so that a sum need not wait for the one
     before it.
     """
+    means, factors, heights, _ = gaussians
     X, E, joints, top, above, marked = room
     D, last = means.shape[1], means.shape[1] // 4 * 4
     check = -1 if main else D // 12 * 4 - 4
@@ -114,7 +117,7 @@ def add_joints(means, factors, heights, main, room):
                 p, q, r, s = minus(p, a[j], e), minus(q, b[j], e), minus(r, c[j], e), minus(s, d[j], e)
             total = minus(minus(minus(minus(total, p, p), q, q), r, r), s, s)
             if i == check:
-                put(above, 0, minus(minus(spread(heights[k] + NEGLIGIBLE), -0.5, total), 1.0, take(top, 0)))
+                put(above, 0, minus(minus(spread(heights[k] + far), -0.5, total), 1.0, take(top, 0)))
                 near = any_positive(above)
                 if not near:
                     break

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.linalg.arrays import empty_matrix, empty_stack, empty_vector, zero_matrix
+from everlearn.linalg.arrays import empty_matrix, empty_stack, empty_vector, zero_matrix, zero_vector
 from everlearn.linalg.blas import square_rows
 from everlearn.linalg.compile import inlined, kernel
 from everlearn.mixture.kernels.covariance import (
@@ -23,6 +23,11 @@ from everlearn.mixture.kernels.covariance import (
 from everlearn.mixture.kernels.distances import LANES, NEGLIGIBLE, distances_of_eight, transpose_eight
 from everlearn.mixture.kernels.em import ALPHA, SMALL, TINY, gamma_ratio, mean_density
 from everlearn.mixture.kernels.entropies import less_log
+
+# Shares of the two halves in a row, to begin with.
+DIVIDED = 0.95, 0.05
+# Ways to divide a component at first.
+STARTS = 7
 
 
 class Whole(NamedTuple):
@@ -60,6 +65,52 @@ class Lanes(NamedTuple):
     X: np.ndarray  # (D, 8)
     E: np.ndarray  # (D, 8), room
     distances: np.ndarray  # (2, 8)
+
+
+@kernel
+def first_divisions(E, P, weights, a, b, shares, counts):
+    """Divisions to try: shares of the first half, (STARTS, n), and its rows, none where that is another's division.
+
+    Along the longest axis; along the one with two humps, which has the least kurtosis; the farthest row and what is
+    near it; rows a and b, and what is near each; tails against the core; by the column with two humps; by the one with
+    the longest tails. E are the rows of the component about its mean in standard deviations of the columns, P the same
+    as principal components of variance one, both (n, D).
+    """
+    n, D = E.shape
+    d2, humps, tails = empty_vector(n), zero_vector(D), zero_vector(D)
+    far, farthest = 0, -1.0
+    for t in range(n):
+        d2[t] = 0.0
+        for i in range(D):
+            square, own = P[t, i] * P[t, i], E[t, i] * E[t, i]
+            d2[t] += square
+            humps[i] += weights[t] * square * square
+            tails[i] += weights[t] * own * own
+        if weights[t] > 0.5 and d2[t] > farthest:
+            far, farthest = t, d2[t]
+    humped, flat, long = np.argmin(humps), np.argmin(tails), np.argmax(tails)
+    counts[:] = 0.0
+    for t in range(n):
+        to_far, to_a, to_b = 0.0, 0.0, 0.0
+        for i in range(D):
+            to_far += P[t, i] * P[far, i]
+            to_a += P[t, i] * P[a, i]
+            to_b += P[t, i] * P[b, i]
+        # |p - a| < |p - b| without the deviations: 2 p'(a - b) > |a|^2 - |b|^2.
+        put_share(0, t, P[t, D - 1] > 0.0, weights, shares, counts)
+        put_share(1, t, humped < D - 1 and P[t, humped] > 0.0, weights, shares, counts)
+        put_share(2, t, 2.0 * to_far > d2[far], weights, shares, counts)
+        put_share(3, t, 2.0 * (to_a - to_b) > d2[a] - d2[b], weights, shares, counts)
+        put_share(4, t, d2[t] > 1.6 * D, weights, shares, counts)
+        put_share(5, t, D > 1 and E[t, flat] > 0.0, weights, shares, counts)
+        put_share(6, t, D > 1 and abs(E[t, long]) > 1.0, weights, shares, counts)
+
+
+@inlined
+def put_share(start, t, first, weights, shares, counts):
+    """Give most of row t to one of the halves."""
+    shares[start, t] = DIVIDED[0] if first else DIVIDED[1]
+    counts[start] += weights[t] if first else 0.0
 
 
 @kernel

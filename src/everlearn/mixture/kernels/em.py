@@ -33,6 +33,8 @@ SMALL = 1e-6
 TINY = 1e-300
 # Dirichlet parameter of the mixture weights.
 ALPHA = 1.0
+# A component that is so many nats below the best one of a row will not have a share of it within some steps of EM.
+FAR = 40.0
 # Rows of a component that are gathered for one matrix product.
 GATHERED = 256
 
@@ -72,15 +74,26 @@ class Parts(NamedTuple):
     own_share: float  # of the common shape, tau times, that a row of weight one has made
 
 
+def parts_of(rows, moments, gaussians, shape):
+    """Components as leave-one-out of these rows needs them."""
+    return Parts(moments, gaussians, shape, shape.tau / max(rows.total, 1.0))
+
+
 @kernel
 def moments_of(rows, R):
-    """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K).
+    """Weighted counts, means and scatter matrices of the components with responsibilities R, (m, K)."""
+    bounds, own, shares = rows_by_component(rows.weights, R)
+    return moments_by_component(rows.Z, bounds, own, shares)
+
+
+@kernel
+def moments_by_component(Z, bounds, own, shares):
+    """Moments of components from the rows of each, as `rows_by_component` gives them.
 
     The rows of a component are gathered, so that one product makes its scatter.
     """
-    Z, D, K = rows.Z, rows.Z.shape[1], R.shape[1]
+    K, D = len(bounds) - 1, Z.shape[1]
     counts, means, scatters = zero_vector(K), zero_matrix(K, D), zero_stack(K, D, D)
-    bounds, own, shares = rows_by_component(rows.weights, R)
     E = empty_matrix(GATHERED, D)
     for k in range(K):
         count, mean = 0.0, means[k]
@@ -169,17 +182,29 @@ def share_row(joints, high, lane, behind, out):
     return top + math.log(s)
 
 
+@inlined
+def mark_near(joints, least, lane, near):
+    """Ones where the log joint of a row is above `least`, zeros elsewhere."""
+    for k in range(len(near)):
+        near[k] = 1.0 if joints[k, lane] > least else 0.0
+
+
 @kernel
-def expect(rows, gaussians, R, log_joints, start, stop):
+def expect(rows, gaussians, R, log_joints, start, stop, near):
     """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
+
+    `near`, (m, K) or (0, K), becomes one where a component is at most FAR nats below the best.
 
     The background takes its share of the rows that it explains better than any component: an outlier then spoils no
     covariance. Of the other rows it takes none, so that the moments of one component are those of its rows.
     """
     room = room_for(len(gaussians.heights), rows.Z.shape[1])
+    far = FAR if len(near) else NEGLIGIBLE
     for first in range(start, stop, LANES):
-        joints_of_eight(rows, gaussians, R, first, room)
+        joints_of_eight(rows, gaussians, R, first, far, room)
         for t in range(first, min(first + LANES, stop)):
+            if len(near):
+                mark_near(room.joints, max(room.top[t - first], rows.background[t]) - FAR, t - first, near[t])
             log_joints[t] = share_row(room.joints, room.top[t - first], t - first, rows.background[t], R[t])
 
 
@@ -230,8 +255,10 @@ def leave_out_row(t, lane, rows, R, parts, joints):
 
 
 @kernel
-def leave_one_out(rows, R, moments, gaussians, shape, out, start):
+def leave_one_out(rows, R, parts, out, start, near):
     """Log-density of some rows from `start` on, each judged by components without it, given R; `out` says how many.
+
+    `near` is filled as in `expect`.
 
     With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
     ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The shape
@@ -240,11 +267,13 @@ def leave_one_out(rows, R, moments, gaussians, shape, out, start):
     whole: with its copy inside, the model would know it. The ridge that the row itself adds to B stays, which changes
     less than the ridge's share of the variance. Diagonal covariances have these formulas for each column.
     """
-    parts = Parts(moments, gaussians, shape, shape.tau / max(rows.total, 1.0))
-    room = room_for(len(moments.counts), rows.Z.shape[1])
+    room = room_for(R.shape[1], rows.Z.shape[1])
+    far = FAR if len(near) else NEGLIGIBLE
     for first in range(start, start + len(out), LANES):
-        joints_of_eight(rows, gaussians, R, first, room)
+        joints_of_eight(rows, parts.gaussians, R, first, far, room)
         for t in range(first, min(first + LANES, start + len(out))):
+            if len(near):
+                mark_near(room.joints, max(room.top[t - first], rows.background[t]) - FAR, t - first, near[t])
             top = leave_out_row(t, t - first, rows, R, parts, room.joints)
             out[t - start] = top - math.log(max(rows.total - rows.weights[t], 1e-6))
 

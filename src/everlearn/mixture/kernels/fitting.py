@@ -1,4 +1,7 @@
-"""The steps of a fit, row by row where columns are few (`em`), by matrix products where they are many (`wide`)."""
+"""The steps of a fit, row by row where columns are few (`em`), by matrix products where they are many (`wide`).
+
+Where components are many and columns few, steps after the first know the components near each row only (`near`).
+"""
 
 import math
 
@@ -6,12 +9,17 @@ import numpy as np
 from scipy.special import gammaln
 
 from everlearn.mixture.kernels import em as few
+from everlearn.mixture.kernels import near as sparse
 from everlearn.mixture.kernels import wide as many
 from everlearn.mixture.kernels.em import ALPHA, SMALL, TINY
 from everlearn.mixture.kernels.entropies import entropies
 
 # Columns from which on matrix products pay (benchmarks/mixture.py).
 MANY_COLUMNS = 65
+# Components from which on, and the share of all pairs of row and component up to which, sparse steps pay.
+MANY_COMPONENTS, SPARSE = 8, 0.4
+# Where no marks are wanted.
+UNMARKED = np.empty((0, 0))
 
 
 def _steps(D, diagonal=False):
@@ -28,14 +36,36 @@ def gaussians_of(moments, shape):
     return _steps(moments.means.shape[1]).gaussians_of(moments, shape)
 
 
-def expect(rows, gaussians, R, log_joints, start, stop):
-    """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`."""
-    _steps(rows.Z.shape[1]).expect(rows, gaussians, R, log_joints, start, stop)
+def expect(rows, gaussians, R, log_joints, start, stop, marks=UNMARKED):
+    """Responsibilities of some rows into R and their unnormalised log-density into `log_joints`.
+
+    `marks`, of the shape of R, says which components are near.
+    """
+    if _steps(rows.Z.shape[1]) is many:
+        many.expect(rows, gaussians, R, log_joints, start, stop)
+    else:
+        few.expect(rows, gaussians, R, log_joints, start, stop, marks)
 
 
-def leave_one_out(rows, R, moments, gaussians, shape, out, start):
+def may_be_sparse(D, K):
+    """Whether so many components in so many columns may be worth marks."""
+    return K >= MANY_COMPONENTS and _steps(D) is few
+
+
+def near_of(marks, R):
+    """The marked responsibilities as a sparse matrix, or None without marks and with too many for that to pay."""
+    if marks.size == 0 or marks.sum() > SPARSE * marks.size:
+        return None
+    bounds, own, _ = few.rows_by_component(np.ones(len(marks)), marks)
+    return sparse.Near(bounds, own, np.empty(len(own)), R[own, np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))])
+
+
+def leave_one_out(rows, R, moments, gaussians, shape, out, start, marks=UNMARKED):
     """Log-density of some rows from `start` on, each judged by components without it, given R."""
-    _steps(rows.Z.shape[1], shape.diagonal).leave_one_out(rows, R, moments, gaussians, shape, out, start)
+    if _steps(rows.Z.shape[1], shape.diagonal) is many:
+        many.leave_one_out(rows, R, moments, gaussians, shape, out, start)
+    else:
+        few.leave_one_out(rows, R, few.parts_of(rows, moments, gaussians, shape), out, start, marks)
 
 
 def log_marginals(moments, shape, background):
