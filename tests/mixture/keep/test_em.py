@@ -78,6 +78,20 @@ def test_components_without_rows_are_dropped():
     assert finish(em.fitted(fixed, R, 12, shape))[0].size == K + 1
 
 
+def test_a_row_that_was_near_a_dropped_component_only_goes_to_another():
+    """Where nothing stands behind the components, too."""
+    problem, R = case()
+    rows = problem.rows
+    Z = np.concatenate([rows.Z, [[300.0, 300.0, 300.0]]])
+    problem = problem._replace(rows=rows._replace(Z=Z, weights=np.ones(361), background=np.full(361, -np.inf)))
+    R = np.block([[R, np.zeros((360, 1))], [np.zeros((1, K)), np.ones((1, 1))]])
+    found, _ = finish(em.fitted(problem, R, 12, shape_of(D)))
+    assert found.size == K
+    assert found.near is not None
+    np.testing.assert_allclose(found.R.sum(axis=1), 1.0)
+    assert np.isfinite(found.value)
+
+
 @pytest.mark.parametrize("columns", [2, 40])
 def test_slices_are_of_bounded_work_and_leave_nothing_out(columns):
     rng = np.random.default_rng(0)

@@ -163,7 +163,8 @@ def fitted(
     keep = np.flatnonzero(soft.moments.counts > MIN_COUNT)
     if 0 < len(keep) < len(soft.moments.counts) and not problem.settings.fixed:
         R, moments = np.ascontiguousarray(soft.dense()[:, keep]), Moments(*(a[keep] for a in soft.moments))
-        soft = Soft(R, sparse.inherit(soft.near, [[k] for k in keep]), kernels.moments_of(problem.rows, R))
+        # With all that are left: a row may have been near none but one that is dropped.
+        soft = Soft(R, None, kernels.moments_of(problem.rows, R))
         soft = yield from _em(problem, soft, 2, shaped(problem, moments, tau))
     return (yield from judged(problem, soft._replace(R=soft.dense(), near=None), shaped(problem, soft.moments, tau)))
 
