@@ -47,6 +47,14 @@ def test_one_component_is_the_exponentially_weighted_mean(factor):
     assert model.effective_samples_ == pytest.approx(w.sum(), rel=0.03)
 
 
+@pytest.mark.parametrize("n", [150, 1000, 1900, 2000, 2200])
+def test_rows_fade_during_the_warm_up_and_while_a_search_is_under_way_too(n):
+    X = np.random.default_rng(1).normal(size=(n, 2))
+    model = IncrementalGaussianMixture(1, forgetting=0.999).partial_fit(X)
+    assert model.effective_samples_ == pytest.approx((0.999 ** np.arange(n)).sum(), rel=0.03)
+    assert IncrementalGaussianMixture(1).partial_fit(X).effective_samples_ == pytest.approx(n)
+
+
 @pytest.mark.slow
 def test_what_no_longer_holds_is_forgotten():
     rng = np.random.default_rng(2)

@@ -118,9 +118,11 @@ class FullCore:
 
     def effective_samples(self, state: Any) -> float:
         """Weight of the rows that the model remembers."""
-        own = self.answering(state).state
+        own, settings, _ = self.answering(state)
         known = 0.0 if own.model is None else own.model.components.total[0]
-        return float(known + own.pending.weights[: own.pending.size].sum())
+        pending, rate = own.pending, settings.fading.rate
+        fresh = pending.weights[: pending.size] @ np.exp(-rate * np.arange(pending.size)[::-1])
+        return float(known * np.exp(-rate * pending.size) + fresh)
 
     def keeps_rows(self, state: Any) -> bool:
         """Whether the state holds rows of the stream."""
