@@ -117,3 +117,17 @@ def test_predictability_is_that_of_the_order_of_rows():
     ordered, shuffled = (learn_one_by_one(X)[0] for X in (autoregressive(rng, 150, 2, 0.95), rng.normal(size=(150, 2))))
     assert predictability(ordered.past, ordered.clock) > 0.9
     assert predictability(shuffled.past, shuffled.clock) < 0.3
+
+
+def test_one_other_value_of_a_column_that_never_varied_is_no_change_of_its_activity():
+    """It has no scale: the mean over the latest rows would stay thousands of standard deviations away for dozens."""
+    X = autoregressive(np.random.default_rng(4), 70, 2)
+    with_constant = np.column_stack([X, np.zeros(70)])
+    with_constant[60:, 2] = 1.0
+    state, _ = learn_one_by_one(with_constant[:60])
+    task, handle = task_of(state)
+    state.past.own[:, 2], state.past.joint[:, 2] = 20.0, 20.0
+    replay(with_constant[60:61], handle)
+    assert task.scratch.own[2] ** 2 > 100.0
+    departures = task.scratch.statistics[5:17]
+    assert (departures < 100.0).all()

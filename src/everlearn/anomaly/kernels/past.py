@@ -9,6 +9,7 @@ CLIP = 3.0  # standard deviations beyond which a residual adds no more to a drif
 TRUSTED = 4.0  # standard deviations by which a value may depart from its prediction and still enter the history
 SLOWEST = 2e-4  # least rate of the running moments: they follow the stream over 5,000 rows
 FLOOR = 1e-3  # of squared residuals, so that a constant column has a logarithm
+CONSTANT = 1e-9  # mean absolute deviation up to which a column has never varied
 SETTLED = 20  # rows before residuals have a scale
 
 
@@ -92,10 +93,15 @@ def next_means(past, clock, time_scales, scratch):
 
 
 @inner
-def largest_departure(values, moments, k, logs):
-    """Largest squared z-value of the columns' means at time scale k."""
+def largest_departure(values, moments, k, logs, deviation):
+    """Largest squared z-value of the columns' means at time scale k.
+
+    A column that has never varied has no scale: its first other value makes the row strange, not the fifty after it.
+    """
     worst = 0.0
     for j in range(values.shape[1]):
+        if not deviation[j] > CONSTANT:
+            continue
         v = np.log(values[k, j] + FLOOR) if logs else values[k, j]
         z = v - moments[0, k, j]
         worst = max(worst, z * z / max(moments[1, k, j], 1e-4))
@@ -136,10 +142,10 @@ def past_statistics(x, past, season, clock, time_scales, scratch):
         return
     out[at] = squared
     for k in range(T):
-        out[at + 1 + k] = largest_departure(scratch.means[0], past.level_moments, k, False)
-        out[at + 1 + T + k] = largest_departure(scratch.means[1], past.drift_moments, k, False)
-        out[at + 1 + 2 * T + k] = largest_departure(scratch.means[2], past.own_moments, k, True)
-        out[at + 1 + 3 * T + k] = largest_departure(scratch.means[3], past.joint_moments, k, True)
+        out[at + 1 + k] = largest_departure(scratch.means[0], past.level_moments, k, False, past.deviation)
+        out[at + 1 + T + k] = largest_departure(scratch.means[1], past.drift_moments, k, False, past.deviation)
+        out[at + 1 + 2 * T + k] = largest_departure(scratch.means[2], past.own_moments, k, True, past.deviation)
+        out[at + 1 + 3 * T + k] = largest_departure(scratch.means[3], past.joint_moments, k, True, past.deviation)
     out[at + 1 + 4 * T] = surprise_of_repeats(x, past)
 
 
@@ -148,7 +154,7 @@ def predictability(past, clock):
     """How much better a column's own past predicts it than its mean does, 0 to 1; mean over the columns."""
     D, total = past.mean.shape[0], 0.0
     for j in range(D):
-        if past.deviation[j] > 1e-9:
+        if past.deviation[j] > CONSTANT:
             # Rows without order gain by chance, too: nothing counts up to 2 %, all from 12 % on.
             gain = 1.0 - past.error[j] / past.deviation[j]
             total += min(max((gain - 0.02) / 0.1, 0.0), 1.0) / D
