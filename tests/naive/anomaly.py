@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.integrate import quad
 from scipy.special import logsumexp
-from scipy.stats import chi2, gamma, multivariate_normal, norm
+from scipy.stats import chi2, fisk, gamma, multivariate_normal, norm
 
 
 def surprisal(x, weights, means, covariances):
@@ -53,9 +53,14 @@ def log_p_by_rank(value, remembered):
     return np.log((len(order) - rank + 0.5) / (len(order) + 1))
 
 
-def log_p_with_rows_before(log_p, total, remembered, gate, level):
-    """Log p-value of a row that is not suspicious: level + (1 - level) times its share, as far as time counts."""
-    share = np.exp(log_p_by_rank(total, remembered))
+def log_p_with_rows_before(log_p, total, remembered, gate, settings):
+    """Log p-value of a row that is not suspicious: level + (1 - level) times its share, as far as time counts.
+
+    The share is the mean of that among the remembered rows and of that of a log-logistic law, worth 2,000 rows.
+    """
+    level, median = settings.guard_level, 1.1 + 1.34 * settings.persistence * gate
+    shares = np.exp(log_p_by_rank(total, remembered)), 1.0 - fisk(7.0, scale=median).cdf(total)
+    share = np.average(shares, weights=[len(remembered), 2000.0])
     return (1.0 - gate) * log_p + gate * np.log(level + (1.0 - level) * share)
 
 
@@ -76,8 +81,10 @@ def combined_score(parts, heaviness, gate, settings):
         own = told & (settings.views == v)
         usual = settings.usual_heaviness[own]
         factors = np.where(usual > 0, np.clip(heaviness[own] / np.where(usual > 0, usual, 1.0), 1, None) ** 5, 1.0)
+        # The mixture, the first view, weighs less where its tail is twice as heavy as an exponential one.
+        factor = np.clip(1.25 / heaviness[0], 1e-3, 1.0) if v == 0 else min(factors.max(), 100.0)
         means.append(np.mean(np.exp(s * parts[own])))
-        weights.append(np.interp(gate, [0, 1], settings.weights[v]) * min(factors.max(), 30.0) ** (1 - gate))
+        weights.append(np.interp(gate, [0, 1], settings.weights[v]) * factor ** (1 - gate))
     return np.log(np.average(means, weights=weights)) / s
 
 

@@ -64,12 +64,12 @@ def told_of_rows_before(recent, gate, log_p=-1.2, score=0.8):
         remember(state.lasting, 0, value)
     state.recent[0] = recent
     total = score + SETTINGS.persistence * gate * recent
-    twin = naive.log_p_with_rows_before(log_p, total, remembered, gate, SETTINGS.guard_level)
+    twin = naive.log_p_with_rows_before(log_p, total, remembered, gate, SETTINGS)
     return told_log_p(log_p, score, gate, state, SETTINGS), twin
 
 
 def test_rows_after_strange_ones_are_stranger_but_never_suspicious():
-    for recent, gate in ((0.2, 1.0), (1.0, 0.6), (2.0, 1.0)):
+    for recent, gate in ((0.2, 1.0), (1.0, 0.6), (1.5, 1.0)):  # below the tail, as the twin wants it
         assert np.subtract(*told_of_rows_before(recent, gate)) == pytest.approx(0.0, abs=5e-3)
     told = [told_of_rows_before(recent, 1.0)[0] for recent in (0.0, 1.0, 5.0, 1000.0)]
     assert (np.diff(told) < 0.0).all()
@@ -83,6 +83,39 @@ def test_rows_after_strange_ones_are_stranger_but_never_suspicious():
 
 def test_without_rows_remembered_the_p_value_is_that_of_the_row_alone():
     assert told_log_p(-1.2, 0.8, 1.0, init(2, SETTINGS), SETTINGS) == -1.2
+
+
+def test_while_scores_are_too_few_for_a_rank_the_mean_of_p_values_is_told():
+    state = init(2, SETTINGS)
+    assert told_log_p(np.nan, 3.5, 1.0, state, SETTINGS) == -3.5
+    assert told_log_p(np.nan, -0.1, 1.0, state, SETTINGS) == 0.0
+    assert np.isnan(told_log_p(np.nan, np.nan, 1.0, state, SETTINGS))
+
+
+def test_the_longer_suspicious_rows_last_the_more_they_may_be_a_new_normal():
+    state, told = init(2, SETTINGS), []
+    for share in (0.0, 0.1, 0.5, 1.0, 2.0):
+        state.guard.pressure[0] = share * SETTINGS.patience
+        told.append([told_log_p(log_p, 50.0, 1.0, state, SETTINGS) for log_p in (-60.0, -1e4)])
+    alone, chance = np.exp(told[0]), 1e-4 * np.array([0.0, 0.01, 0.25, 1.0, 1.0])[:, None]
+    np.testing.assert_allclose(np.exp(told), (1.0 - chance) * alone + 0.5 * chance, rtol=1e-10)
+    # No alarm at one in 10,000 is lost to it, and of two rows the stranger one stays so.
+    assert np.max(told) < np.log(1e-4)
+    assert (np.diff(told) <= 0.0).all()
+
+
+def test_a_mixture_that_does_not_fit_weighs_less_but_hides_no_small_p_value():
+    V, sums = len(SETTINGS.views), np.zeros((len(VIEWS), 3))
+    parts, heaviness = np.full(V, 1.0), np.full(V, 0.4)
+    parts[0], scores = 18.0, []
+    for heaviness[0] in (0.62, 1.2, 12.5, 1e6, 1e21):
+        scores.append(score_of_parts(parts, heaviness, 0.0, SETTINGS, sums))
+    assert scores[0] == scores[1] > scores[2] > scores[3] == scores[4] > 9.0
+    # Where time counts, nothing changes.
+    heaviness[0] = 0.62
+    fitting = score_of_parts(parts, heaviness, 1.0, SETTINGS, sums)
+    heaviness[0] = 1e6
+    assert score_of_parts(parts, heaviness, 1.0, SETTINGS, sums) == fitting
 
 
 def test_the_surprise_of_a_z_value_agrees_with_scipy_also_beyond_the_range_of_numbers():

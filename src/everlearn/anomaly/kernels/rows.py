@@ -8,6 +8,7 @@ from everlearn.anomaly.kernels.density import along_factor, atypicality, complet
 from everlearn.anomaly.kernels.far import count_far, far_log_p
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
+    CONSTANT,
     FLOOR,
     SETTLED,
     advance,
@@ -34,7 +35,13 @@ FAR_RATE = 0.1
 # Where rows depend on those before, strange ones come in clumps, and the budget of those that are remembered must last
 # for one.
 MOST_SPARED = 20.0
-MOST_WEIGHT = 30.0  # by which a heavy tail raises the weight of a view
+MOST_WEIGHT = 100.0  # by which a heavy tail raises the weight of a view
+MISFIT, LEAST_WEIGHT = 1.25, 1e-3  # heaviness of the mixture's tail from which it does not fit; its least weight
+# Chance that rows which are held back will stay, when they are nearly a new normal: it hides no alarm at 1 in 10,000.
+NEW_NORMAL = 1e-4
+# Law of the score with those of the rows before, worth so many rows: log-logistic, with the median and mean that scores
+# have on the clean streams in time of benchmarks/anomaly.py, and the shape that it has there.
+PRIOR_ROWS, MEDIAN_SCORE, MEAN_SCORE, PRIOR_SHAPE = 2000.0, 1.1, 1.34, 7.0
 MOST_BUDGET = 3.0  # suspicious rows that may be learned one after the other: with more, a lasting fault begins so
 
 
@@ -60,7 +67,7 @@ def statistics_of(x, state, settings, scratch):
 
 @inner
 def heavy_tail_weight(heaviness, usual):
-    """Factor of a view's weight where the tail of its statistic is heavier than on Gaussian rows, 1 to 30.
+    """Factor of a view's weight where the tail of its statistic is heavier than on Gaussian rows, 1 to 100.
 
     A statistic that sets some rows far apart from the bulk finds groups of them; one that does not, adds noise.
     """
@@ -71,11 +78,21 @@ def heavy_tail_weight(heaviness, usual):
 
 
 @inner
+def misfit_weight(heaviness):
+    """Factor of the mixture's weight where it does not fit the rows, 1/1000 to 1.
+
+    Its statistic is a -log p-value: where it fits, the tail is exponential and the heaviness 1 / (ln 10 - ln 2) = 0.62.
+    From twice that on, rows lie thousands of nats out that are usual all the same, and other views know better.
+    """
+    return max(MISFIT / max(heaviness, MISFIT), LEAST_WEIGHT)
+
+
+@inner
 def combined_score(parts, heaviness, gate, settings, sums):
     """Log of a weighted mean of 1/p over the views: the harmonic mean of p-values, which cannot hide a small one.
 
     Within a view the statistics are averaged in the same way. The weights of views in time follow the gate; where
-    the past says nothing, views with heavy tails weigh more.
+    the past says nothing, views with heavy tails weigh more, and a mixture that does not fit weighs less.
     """
     sums[:] = 0.0
     sums[:, 2] = 1.0
@@ -85,6 +102,7 @@ def combined_score(parts, heaviness, gate, settings, sums):
             sums[v, 0] += np.exp(settings.sharpness * parts[i])
             sums[v, 1] += 1.0
             sums[v, 2] = max(sums[v, 2], heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]))
+    sums[settings.views[0], 2] = misfit_weight(heaviness[0])
     total, weight = 0.0, 0.0
     for v in range(sums.shape[0]):
         if sums[v, 1] > 0.0:
@@ -112,22 +130,53 @@ def next_recent(recent, score, settings):
 
 
 @inner
+def lasting_share(value, gate, lasting, settings):
+    """Share of the rows that are not suspicious whose score, with those before, is at least `value`; NaN while few.
+
+    The posterior mean under a Dirichlet process: by rank alone a stream that has just begun, or a long fault that is
+    among the rows remembered, would make strange stretches look usual. Scores are made of p-values, so that their law
+    is much the same on all clean streams.
+    """
+    share, m = np.exp(log_p_value(lasting, 0, value)), lasting.size[0]
+    median = MEDIAN_SCORE + settings.persistence * gate * MEAN_SCORE
+    prior = 1.0 / (1.0 + (max(value, 0.0) / median) ** PRIOR_SHAPE)
+    return (m * share + PRIOR_ROWS * prior) / (m + PRIOR_ROWS)
+
+
+@inner
+def log_p_if_it_may_stay(log_p, pressure, patience):
+    """Log p-value of a suspicious row after others that are held back.
+
+    The chance that these will stay grows with the square of their share of `patience`; the row is then one of a new
+    normal, of which the mean p-value is 1/2. A row that comes alone keeps its p-value.
+    """
+    share = min(pressure / patience, 1.0)
+    chance = NEW_NORMAL * share * share
+    return np.log((1.0 - chance) * np.exp(log_p) + 0.5 * chance) if chance > 0.0 else log_p
+
+
+@inner
 def told_log_p(log_p, score, gate, state, settings):
     """Log p-value of a row as it is told, from that of its score alone.
 
-    Far rows by the far rows before. Rows that are not suspicious, p >= q with q the level of the guard, by the rank r
-    of their score with the rows before among such rows: q + (1 - q) r has the same uniform law, and where the stream
-    has time it ranks the usual-looking rows of a lasting fault before others. Suspicious rows keep their p-value, and
-    no row becomes suspicious by those before it: after a fault that is over it would be an alarm for dozens of rows,
-    and on streams that wander a hundred times the alarms asked for (benchmarks/anomaly.py).
+    Far rows by the far rows before. Rows that are not suspicious, p >= q with q the level of the guard, by the share r
+    of such rows whose score with the rows before is as high: q + (1 - q) r has the same uniform law, and where the
+    stream has time it ranks the usual-looking rows of a lasting fault before others. Suspicious rows keep their
+    p-value, but for the chance that they will stay, and no row becomes suspicious by those before it: after a fault
+    that is over it would be an alarm for dozens of rows, and on streams that wander a hundred times the alarms asked
+    for (benchmarks/anomaly.py). While scores are too few for a rank, minus the score is told: the log of a harmonic
+    mean of p-values, itself nearly one.
     """
-    q = settings.guard_level
+    q, guard = settings.guard_level, state.guard
+    if log_p != log_p:
+        return -max(score, 0.0) if score == score else log_p
     if log_p < np.log(q):
-        return far_log_p(state.far, log_p)
-    rank = log_p_value(state.lasting, 0, with_rows_before(score, gate, state.recent[0], settings))
-    if rank != rank:
+        return log_p_if_it_may_stay(far_log_p(state.far, log_p), guard.pressure[0], settings.patience)
+    value = with_rows_before(score, gate, state.recent[0], settings)
+    share = lasting_share(value, gate, state.lasting, settings)
+    if share != share:
         return log_p
-    return log_p + gate * (np.log(q + (1.0 - q) * np.exp(rank)) - log_p)
+    return log_p + gate * (np.log(q + (1.0 - q) * share) - log_p)
 
 
 @inlined
@@ -155,6 +204,8 @@ def surprise_of_z(z):
 @inner
 def column_departure(scratch, past, i, j, T):
     """Squared z-value of column j in statistic i of level, drift or activity."""
+    if not past.deviation[j] > CONSTANT:
+        return 0.0
     kind, k = i // T, i % T
     value = scratch.means[kind, k, j]
     if kind == 0:
