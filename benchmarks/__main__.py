@@ -63,7 +63,9 @@ BENCHMARKS = {
     "networks": Benchmark("networks.py", ("networks", "continual"), needs="torch and MNIST"),
     "one_pass": Benchmark("one_pass.py", ("experiments/peers", *MIXTURE)),
     "partitions": Benchmark("partitions.py", ("distributed", *MIXTURE)),
-    "peers": Benchmark("peers.py", ("anomaly", "experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"),
+    "peers": Benchmark(
+        "peers.py", ("anomaly", "experiments/peers", "ppca", "variational", *MIXTURE), needs="river and gmr"
+    ),
     "ppca": Benchmark("ppca.py", ("ppca", *SHARED)),
     "program": Benchmark("program.py", ("cli", "streams", *MIXTURE)),
     "pump": Benchmark("pump.py", ("watch", "anomaly", *MIXTURE)),
