@@ -82,6 +82,20 @@ MUTANTS = {
         "        elif state.n + state.pending.size < progress.found.n + 1:",
         ("tests/low_rank/test_learn.py", "-k", "time_that_a_search_takes"),
     ),
+    "earlier schedule": Mutant(
+        "a file that was saved while a search was due, by the schedule of an earlier version, is read and goes on",
+        "mixture/learn.py",
+        "    if state.model is not None and state.pending.size:",
+        "    if state.model is not None and state.pending.size < 0:",
+        ("tests/mixture/test_loading.py", "-k", "another_schedule"),
+    ),
+    "far components": Mutant(
+        "leaving the components far from a row out of EM changes no fit",
+        "mixture/kernels/em.py",
+        "FAR = 40.0",
+        "FAR = 0.5",
+        ("tests/mixture/keep/test_em.py", "-k", "sparse_fit"),
+    ),
     "infinity": Mutant(
         "infinity is an error that names its row and column",
         "linalg/column_scan.py",
