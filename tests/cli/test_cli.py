@@ -102,7 +102,7 @@ def test_the_demonstration_shows_what_it_promises(run):
     assert "10,000 rows" in output
     assert "The machine has 4 regimes" in output
     for regime in ("idle", "cruise", "heavy", "worn"):
-        assert f"{regime} (100%)" in output
+        assert re.search(rf"{regime} \((99|100)%\)", output), regime
     assert "69 times: 69 of these are seen within 25 rows, and none is seen elsewhere" in output
     for fault, sensors in (("spike", "temperature"), ("burst", "vibration"), ("slips", "power and current")):
         assert re.search(rf"{fault} │ +(\d+) │ \1 \(100%\) │ +{sensors}", output), fault
