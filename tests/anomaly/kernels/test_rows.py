@@ -96,7 +96,7 @@ def test_the_longer_suspicious_rows_last_the_more_they_may_be_a_new_normal():
     state, told = init(2, SETTINGS), []
     for share in (0.0, 0.1, 0.5, 1.0, 2.0):
         state.guard.pressure[0] = share * SETTINGS.patience
-        told.append([told_log_p(log_p, 50.0, 1.0, state, SETTINGS) for log_p in (-60.0, -1e4)])
+        told.append([told_log_p(log_p, 50.0, 1.0, state, SETTINGS) for log_p in (-60.0, -500.0)])
     alone, chance = np.exp(told[0]), 1e-4 * np.array([0.0, 0.01, 0.25, 1.0, 1.0])[:, None]
     np.testing.assert_allclose(np.exp(told), (1.0 - chance) * alone + 0.5 * chance, rtol=1e-10)
     # No alarm at one in 10,000 is lost to it, and of two rows the stranger one stays so.
