@@ -6,6 +6,7 @@ import pytest
 from everlearn.errors import ModelFileError
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.core import AdaptiveCore, Donor, FullCore, _best_donor
+from everlearn.mixture.keep.drawn import PARTS
 from everlearn.monitoring.event_log import UNWATCHED
 from mixture_toys import groups, settings_for
 
@@ -25,7 +26,7 @@ def learned(own, n, weights=None, state=None, first=0):
     return own.learn(state, X[first : first + n], weights, UNWATCHED)[0]
 
 
-KINDS = {"full": {}, "diagonal": {"diagonal": True}, "without rows": {"parts": 4}}
+KINDS = {"full": {}, "diagonal": {"diagonal": True}, "without rows": {"parts": PARTS}}
 
 
 @pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)

@@ -7,6 +7,7 @@ import pytest
 
 import naive
 from everlearn.mixture import ask, learn
+from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
 from mixture_toys import groups, settings_for
@@ -59,7 +60,7 @@ def test_searches_are_due_and_adopted_at_the_rows_of_the_schedule():
 
 
 def test_without_a_sample_no_row_waits():
-    settings = SETTINGS._replace(parts=4)
+    settings = SETTINGS._replace(parts=PARTS)
     state, _, _ = learned(WARMUP, settings=settings, room=0)
     assert (state.n, state.searched, state.pending.size) == (WARMUP, WARMUP, 0)
     assert learn.lag_of(state, settings) == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from everlearn.mixture import learn
+from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.state import Components, Model, Pending, Reservoir, State, World
 from mixture_toys import groups, settings_for
@@ -33,7 +34,7 @@ def arrays(value, found=None):
     return found
 
 
-@pytest.mark.parametrize("changes", [{}, {"diagonal": True}, {"parts": 4}, {"forgetting": 0.98}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"diagonal": True}, {"parts": PARTS}, {"forgetting": 0.98}], ids=str)
 @pytest.mark.parametrize("stage", STAGES)
 def test_arrays_are_as_they_are_annotated(stage, changes):
     sizes = {"D": D}
