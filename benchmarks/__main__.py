@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import reproduction
 from _documents import write_documents
+from _imports import files_of
 from _page import STAMP
 from _stale import SHARED, why_changed
 
@@ -108,7 +109,8 @@ def why_stale(name: str, benchmark: Benchmark) -> str:
     record = json.loads(path.read_text(encoding="utf-8"))
     places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
     # The parts of a page may have been made at other times.
-    reasons = (why_changed(made, places) for made in record.get("parts", {"": record["origin"]}).values())
+    files = files_of(benchmark.folders)
+    reasons = (why_changed(made, places, files) for made in record.get("parts", {"": record["origin"]}).values())
     return next(filter(None, reasons), "")
 
 

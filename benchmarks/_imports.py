@@ -1,4 +1,4 @@
-"""Which models a script of the reproduction runs, by its imports: a change of another cannot change its figures.
+"""Which files figures depend on, by imports: a change of another cannot change them.
 
 Not by grimp's graph, as in tools/house.py: `everlearn` gives its classes by name when they are asked for, and modules
 that are imported by a string count as well; neither is in that graph.
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from _page import ROOT
+from _stale import SHARED
 
 PACKAGE = ROOT / "src" / "everlearn"
 # They reach every model by its name, when one is merged or loaded: their imports inside of functions say nothing.
@@ -21,22 +22,48 @@ NO_FIGURES = ("experiments", "persistence", "reporting")
 
 
 def places(script: Path) -> list[str]:
-    """Paths of the repository that the figures of a script depend on: scripts of papers, and folders of models."""
-    found, waiting = {script}, [script]
+    """Paths of the repository that the figures of a script of the reproduction depend on.
+
+    Scripts of papers, folders of models, and in the folders that every model is made of the files that are imported.
+    """
+    found = _reached({script})
+    scripts = {path for path in found if path.parent.parent == script.parent.parent}
+    shared = {path for path in found if _folder(path) in SHARED}
+    folders = {PACKAGE / _folder(path) for path in found - shared if path.parent != PACKAGE}
+    folders -= {PACKAGE / name for name in NO_FIGURES}
+    return sorted(str(path.relative_to(ROOT)) for path in scripts | folders | shared)
+
+
+@functools.cache
+def files_of(folders: tuple[str, ...]) -> list[str]:
+    """Files of the package that some of its folders are made of: their own, and those of shared ones they import.
+
+    A folder that every model is made of counts as a whole where there is no other.
+    """
+    within = {path for folder in folders for path in (PACKAGE / folder).rglob("*.py")}
+    own = {path for path in within if _folder(path) not in SHARED}
+    return sorted(str(path.relative_to(ROOT)) for path in (_reached(own, within) if own else within))
+
+
+def _reached(files: set[Path], within: set[Path] | None = None) -> set[Path]:
+    """Files, and those that they import, directly or not; with `within`, by way of such files only."""
+    found, waiting = set(files), list(files)
     while waiting:
         new = imported(waiting.pop()) - found
+        new = new if within is None else new & within
         found |= new
         waiting += new
-    scripts = {path for path in found if path.parent.parent == script.parent.parent}
-    folders = {PACKAGE / path.relative_to(PACKAGE).parts[0] for path in found if path.parent != PACKAGE}
-    folders -= {PACKAGE / name for name in NO_FIGURES}
-    return sorted(str(path.relative_to(ROOT)) for path in scripts | folders)
+    return found
+
+
+def _folder(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0]
 
 
 @functools.cache
 def imported(path: Path) -> frozenset[Path]:
     """Files of everlearn that a file imports."""
-    within = path.relative_to(PACKAGE).parts[0] not in BY_NAME
+    within = _folder(path) not in BY_NAME
     names = _names(ast.parse(path.read_text(encoding="utf-8")), within=within)
     return frozenset(found for name in names if (found := _file(name)) is not None)
 

@@ -89,6 +89,37 @@ def test_a_page_is_stale_when_the_code_it_measures_has_changed(page, runner, tmp
     assert "not committed: x" in why(one={**origin, "changed": ["x"]})
 
 
+def test_files_of_shared_folders_count_where_they_are_imported(page, runner, tmp_path, monkeypatch):
+    """Eigenproblems of few rows are those of low-rank mixtures: a change there says nothing of others."""
+    folders = {name: runner.BENCHMARKS[name].folders for name in ("weka", "wide")}
+    files = {name: runner.files_of(own) for name, own in folders.items()}
+    shared = "src/everlearn/linalg/eigen.py"
+    assert shared in files["wide"]
+    assert shared not in files["weka"]
+    assert {"src/everlearn/linalg/dense.py", "src/everlearn/mixture/learn.py"} <= set(files["weka"])
+    # Folders that every model is made of, alone: they count whole.
+    assert shared in runner.files_of(("gaussian", "linalg"))
+
+    changed = [shared]
+    monkeypatch.setattr("_stale.is_known", lambda commit: commit == "1" * 40)
+    monkeypatch.setattr("_stale.changed_since", lambda commit, files: [file for file in changed if file in files])
+
+    def why(name, commit="1" * 40, **others):
+        benchmark = runner.BENCHMARKS[name]
+        places = [f"src/everlearn/{folder}" for folder in benchmark.folders] + [f"benchmarks/{benchmark.script}"]
+        code = {place: page.code_digest(page.ROOT / place) for place in places}
+        origin = {"commit": commit, "changed": [], "code": {**code, "src/everlearn/linalg": "0", **others}}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"origin": origin}))
+        return runner.why_stale(name, benchmark)
+
+    assert why("weka") == ""
+    assert why("wide") == f"changed since {'1' * 12}: {shared}"
+    assert why("weka", commit="0" * 40) == "changed since 000000000000: src/everlearn/linalg"
+    assert why("weka", **{"src/everlearn/mixture": "0"}) == f"changed since {'1' * 12}: src/everlearn/mixture"
+    changed.append("src/everlearn/linalg/dense.py")
+    assert why("weka") == f"changed since {'1' * 12}: src/everlearn/linalg/dense.py"
+
+
 def test_every_benchmark_names_folders_that_exist(runner, repository):
     for name, benchmark in runner.BENCHMARKS.items():
         assert (repository / "benchmarks" / benchmark.script).is_file(), name
@@ -229,7 +260,10 @@ def test_items_depend_on_the_models_that_their_scripts_import(page, runner):
     on = {item: {Path(place).name for place in module.places(path)} for item, path in module.scripts().items()}
     for item, folder in (("figmn:table5", "agents"), ("continual:disjoint", "networks"), ("figmn:mnist", "digits.py")):
         assert folder in on[item]
-    assert {"mixture", "variational", "linalg", "base"} <= on["nat-oem:mixtures"]
+    assert {"mixture", "variational", "eigen.py", "interrupts.py"} <= on["nat-oem:mixtures"]
+    # Of what every model is made of, files that are not imported do not count.
+    assert "dense.py" in on["figmn:table5"]
+    assert "eigen.py" not in on["figmn:table5"]
     assert "mixture" not in on["figmn:table5"] | on["online-vb:prior"]
     assert all((runner.ROOT / place).exists() for path in module.scripts().values() for place in module.places(path))
 

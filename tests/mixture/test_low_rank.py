@@ -169,3 +169,12 @@ def test_wide_rows_take_low_rank_components_by_default():
     assert IncrementalGaussianMixture().fit(rng.normal(size=(5, 255))).covariance_type_ == "full"
     assert IncrementalGaussianMixture(covariance_type="diag").fit(rng.normal(size=(5, 300))).covariance_type_ == "diag"
     assert IncrementalGaussianMixture(forgetting="adaptive").fit(np.ones((2, 256))).covariance_type_ == "full"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_few_rows_again_and_again_have_no_noise_and_are_learned(seed):
+    """Their matrices have next to no direction: eigenvalues were NaN, and the search failed."""
+    rows = np.random.default_rng(seed).normal(size=(3, 300))
+    model = IncrementalGaussianMixture().partial_fit(np.repeat(rows, 500, axis=0))
+    assert model.n_components_ == 3
+    assert np.isfinite(model.score_samples(rows)).all()

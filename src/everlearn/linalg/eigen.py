@@ -10,6 +10,9 @@ from everlearn.linalg.compile import inlined, kernel
 from everlearn.linalg.simd import minus, put, spread, take
 
 EPSILON = 2.220446049250313e-16
+# Part of the largest number on the diagonal up to which another number is nothing: it moves eigenvalues by less than
+# their rounding. Matrices of few directions have many such, whose squares would underflow.
+NOTHING = EPSILON**2
 # Steps for one eigenvalue, at most; it takes less than two on average.
 MOST_STEPS = 60
 LANES = 8
@@ -39,6 +42,15 @@ def subtract_outer(M, x, y, first):
             put(M, j * size + at, minus(take(M, j * size + at), x[j], take(y, at)))
 
 
+@inlined
+def largest_of_diagonal(A):
+    """The largest absolute number on the diagonal: of a Gram matrix, the largest of all."""
+    largest = 0.0
+    for i in range(A.shape[0]):
+        largest = max(largest, abs(A[i, i]))
+    return largest
+
+
 @kernel
 def tridiagonal(A, off, Q):
     """Reduce symmetric A to tridiagonal form in place, A = Q T Q', by Householder reflections (Golub, Van Loan, 8.3).
@@ -49,6 +61,7 @@ def tridiagonal(A, off, Q):
     n, size = A.shape
     V, beta = np.zeros((n, size)), np.zeros(n)
     p = np.zeros(size)
+    least = NOTHING * largest_of_diagonal(A)
     for k in range(n - 2):
         v = V[k]
         norm = 0.0
@@ -58,7 +71,7 @@ def tridiagonal(A, off, Q):
         alpha = -np.copysign(np.sqrt(norm), v[k + 1])
         off[k] = alpha
         rest = norm - v[k + 1] * v[k + 1]
-        if rest <= 0.0:
+        if rest <= least * least:
             off[k] = v[k + 1]  # nothing to reflect
             continue
         v[k + 1] -= alpha
@@ -105,6 +118,7 @@ def eigen(G):
     A, Q, R = np.zeros((n, size)), np.zeros((n, size)), np.zeros((n, size))
     A[:, :n] = G
     off, d = np.zeros(n), np.empty(n)
+    least = NOTHING * largest_of_diagonal(A)
     tridiagonal(A, off, Q)
     for i in range(n):
         d[i] = A[i, i]
@@ -113,7 +127,7 @@ def eigen(G):
     for first in range(n):
         for _ in range(MOST_STEPS):
             m = first
-            while m < n - 1 and abs(off[m]) > EPSILON * (abs(d[m]) + abs(d[m + 1])):
+            while m < n - 1 and abs(off[m]) > max(EPSILON * (abs(d[m]) + abs(d[m + 1])), least):
                 m += 1
             if m == first:
                 break
