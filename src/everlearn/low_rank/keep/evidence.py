@@ -57,6 +57,8 @@ def two_means(rows: Coordinates, side: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
     An axis cuts through clusters, and parts that fit their own rows too well do not give them back.
     """
+    if side.all() or not side.any():  # rows that are all the same
+        return side
     for _ in range(LLOYD_ROUNDS):
         means = [rows.weights[own] @ rows.Z[own] / rows.weights[own].sum() for own in (side, ~side)]
         # |z - a|^2 < |z - b|^2
