@@ -40,8 +40,13 @@ def column_rarity(x, rows, scales, near):
 
 
 def distance_to_mass(x, rows, centres, scales, share):
-    """Root mean squared distance to the nearest share of the rows, in asinh units."""
+    """Root mean squared distance to the nearest share of the rows, in asinh units, winsorised.
+
+    No coordinate goes farther than one unit beyond the values of which a hundredth of the column lies beyond.
+    """
     u, U = (np.arcsinh((values - centres) / scales) for values in (x, rows))
+    low, high = np.sort(U, axis=0)[[len(U) // 100, -1 - len(U) // 100]]
+    u, U = (np.clip(values, low - 1.0, high + 1.0) for values in (u, U))
     squares = np.sort(((U - u) ** 2).sum(axis=1))
     return np.sqrt(squares[: max(3, int(share * len(rows)))].mean())
 

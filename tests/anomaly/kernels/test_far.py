@@ -78,6 +78,18 @@ def test_far_rows_that_are_too_many_are_anomalies():
     assert far_log_p(counted(log_p), np.log(FAR_LEVEL) - 8.0) < np.log(1e-4)
 
 
+def test_far_rows_most_of_which_lie_far_beyond_a_tail_are_anomalies():
+    """15 rows at some 7 nats among 4,000, and two usual ones: by their number not too many, but no tail is so."""
+    log_p = np.log(FAR_LEVEL) + np.ones(4000)
+    log_p[[1000, 3000]] = np.log(FAR_LEVEL) - np.array([0.2, 0.5])
+    log_p[np.arange(500, 4000, 240)] = np.log(FAR_LEVEL) - np.linspace(5.5, 10.0, 15)
+    assert far_log_p(counted(log_p), np.log(FAR_LEVEL) - 6.6) < np.log(0.5e-3)
+    # At a third of the distance they may be the tail of heavy tails, and are believed.
+    y = np.where(log_p < np.log(FAR_LEVEL), (np.log(FAR_LEVEL) - log_p) / 3.0, -1.0)
+    expected = naive.predictive_far_p(2.2, y[y > 0.0], 4000)
+    assert far_log_p(counted(np.log(FAR_LEVEL) - y), np.log(FAR_LEVEL) - 2.2) == pytest.approx(np.log(expected))
+
+
 def test_of_a_lasting_fault_the_first_rows_are_counted():
     far = counted(np.full(500, np.log(1e-9)))
     assert CLUMP <= far.size[0] <= CLUMP + 5

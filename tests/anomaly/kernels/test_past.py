@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detectors import SETTINGS, task_of
-from everlearn.anomaly.kernels.past import SETTLED, TRUSTED, predictability
+from everlearn.anomaly.kernels.past import CONSTANT, SETTLED, TRUSTED, predictability
 from everlearn.anomaly.kernels.rows import replay
 from everlearn.anomaly.learn import init
 
@@ -131,3 +131,17 @@ def test_one_other_value_of_a_column_that_never_varied_is_no_change_of_its_activ
     assert task.scratch.own[2] ** 2 > 100.0
     departures = task.scratch.statistics[5:17]
     assert (departures < 100.0).all()
+
+
+@pytest.mark.parametrize("visits", [1, 3])
+def test_a_rare_other_value_of_a_column_is_no_change_of_its_activity(visits):
+    """A column that has changed but a few times has no scale either: of its next visit one row is strange."""
+    X = np.column_stack([autoregressive(np.random.default_rng(4), 400, 2), np.zeros(400)])
+    X[np.linspace(80, 380, visits + 1).astype(int), 2] = 1.0
+    state, _ = learn_one_by_one(X[:380])
+    assert state.past.deviation[2] > CONSTANT
+    task, handle = task_of(state)
+    replay(X[380:381], handle)
+    assert task.scratch.own[2] ** 2 > 25.0
+    assert (task.scratch.statistics[5:17] < 20.0).all()
+    assert task.scratch.statistics[4] > 25.0

@@ -129,10 +129,10 @@ def test_the_sample_is_uniform_and_in_asinh_units():
     sample = state.sample
     with np.errstate(over="ignore"):  # NumPy warns of the products modulo 2^64 of the hash, where nothing is compiled
         for number in range(4000):
-            sample_row(np.array([float(number)]), sample, number, 7)
+            sample_row(np.array([number / 4000]), sample, number, 7)
     kept = sample.rows[:, 0]
     assert len(np.unique(kept)) == 400
-    assert kstest(kept / 4000, "uniform").pvalue > 0.01
+    assert kstest(kept, "uniform").pvalue > 0.01
     np.testing.assert_allclose(np.sinh(sample.coordinates[0]) * sample.units.scale[0] + sample.units.centre[0], kept)
 
 

@@ -16,11 +16,30 @@ def test_rarity_and_distances_agree_with_sorting():
     state = state_with_sample(rows)
     sample = state.sample
     centres, scales = sample.units
-    for x in (rows[3] * 1.1, rows[5] + 40):
+    for x in (rows[3] * 1.1, rows[5] + 40, rows[6] - 2):
         assert column_rarity(x, sample) == pytest.approx(naive.column_rarity(x, rows, scales, NEAR))
         near, far = distances_to_mass(x, sample, scratch_for(state))
         assert near == pytest.approx(naive.distance_to_mass(x, rows, centres, scales, 0.1))
         assert far == pytest.approx(naive.distance_to_mass(x, rows, centres, scales, 0.3))
+
+
+def test_one_value_far_out_is_nearer_than_a_group_of_rows():
+    """Distances are for groups: a value a thousand scales out is as far as one beyond what its column has, no more."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(400, 6))
+    rows[:20, :3] += 8.0  # a group of a twentieth
+    rows[20, 5] = -1e4
+    state = state_with_sample(rows)
+    group, lone = np.zeros(6), np.zeros(6)
+    group[:3], lone[4] = 8.0, 1e3
+    scratch = scratch_for(state)
+    to_group, to_lone = (np.array(distances_to_mass(x, state.sample, scratch)) for x in (group, lone))
+    assert (to_lone < to_group).all()
+    # It is still seen, and a farther one is no farther.
+    assert (to_lone > distances_to_mass(np.zeros(6), state.sample, scratch)).all()
+    np.testing.assert_array_equal(to_lone, distances_to_mass(100.0 * lone, state.sample, scratch))
+    # Nor is the value far out in the sample.
+    assert np.abs(state.sample.coordinates).max() < 4.0
 
 
 def test_distances_to_rows_that_are_equal():

@@ -10,6 +10,7 @@ TRUSTED = 4.0  # standard deviations by which a value may depart from its predic
 SLOWEST = 2e-4  # least rate of the running moments: they follow the stream over 5,000 rows
 FLOOR = 1e-3  # of squared residuals, so that a constant column has a logarithm
 CONSTANT = 1e-9  # mean absolute deviation up to which a column has never varied
+LEAST_CHANGES = 10.0  # of a column, before its level and activity have a scale: as many as it needs rows to have units
 SETTLED = 20  # rows before residuals have a scale
 
 
@@ -93,14 +94,20 @@ def next_means(past, clock, time_scales, scratch):
 
 
 @inner
-def largest_departure(values, moments, k, logs, deviation):
-    """Largest squared z-value of the columns' means at time scale k.
+def has_scale(past, j):
+    """Whether column j has changed often enough for its means to have a scale.
 
-    A column that has never varied has no scale: its first other value makes the row strange, not the fifty after it.
+    The first other values of a column that hardly varies make their rows strange, not the fifty after each of them.
     """
+    return past.deviation[j] > CONSTANT and past.repeat_counts[j, 0] >= LEAST_CHANGES
+
+
+@inner
+def largest_departure(values, moments, k, logs, past):
+    """Largest squared z-value of the columns' means at time scale k."""
     worst = 0.0
     for j in range(values.shape[1]):
-        if not deviation[j] > CONSTANT:
+        if not has_scale(past, j):
             continue
         v = np.log(values[k, j] + FLOOR) if logs else values[k, j]
         z = v - moments[0, k, j]
@@ -142,10 +149,10 @@ def past_statistics(x, past, season, clock, time_scales, scratch):
         return
     out[at] = squared
     for k in range(T):
-        out[at + 1 + k] = largest_departure(scratch.means[0], past.level_moments, k, False, past.deviation)
-        out[at + 1 + T + k] = largest_departure(scratch.means[1], past.drift_moments, k, False, past.deviation)
-        out[at + 1 + 2 * T + k] = largest_departure(scratch.means[2], past.own_moments, k, True, past.deviation)
-        out[at + 1 + 3 * T + k] = largest_departure(scratch.means[3], past.joint_moments, k, True, past.deviation)
+        out[at + 1 + k] = largest_departure(scratch.means[0], past.level_moments, k, False, past)
+        out[at + 1 + T + k] = largest_departure(scratch.means[1], past.drift_moments, k, False, past)
+        out[at + 1 + 2 * T + k] = largest_departure(scratch.means[2], past.own_moments, k, True, past)
+        out[at + 1 + 3 * T + k] = largest_departure(scratch.means[3], past.joint_moments, k, True, past)
     out[at + 1 + 4 * T] = surprise_of_repeats(x, past)
 
 

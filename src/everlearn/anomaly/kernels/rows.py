@@ -8,10 +8,10 @@ from everlearn.anomaly.kernels.density import along_factor, atypicality, complet
 from everlearn.anomaly.kernels.far import count_far, far_log_p
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
-    CONSTANT,
     FLOOR,
     SETTLED,
     advance,
+    has_scale,
     learn_usual,
     past_statistics,
     predictability,
@@ -204,7 +204,7 @@ def surprise_of_z(z):
 @inner
 def column_departure(scratch, past, i, j, T):
     """Squared z-value of column j in statistic i of level, drift or activity."""
-    if not past.deviation[j] > CONSTANT:
+    if not has_scale(past, j):
         return 0.0
     kind, k = i // T, i % T
     value = scratch.means[kind, k, j]
@@ -341,7 +341,7 @@ def sample_row(x, sample, learned, seed):
     sample.size[0] = max(sample.size[0], slot + 1)
     copy_vector(x, sample.rows[slot])
     for j in range(x.shape[0]):
-        sample.coordinates[j, slot] = coordinate(x[j], sample.units, j)
+        sample.coordinates[j, slot] = coordinate(x[j], sample, j)
 
 
 @inner

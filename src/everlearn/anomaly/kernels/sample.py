@@ -6,6 +6,10 @@ from everlearn.linalg.compile import inner, kernel, loop
 
 NEAR = 0.3  # half width of a cell around a value, in units of the column's scale
 MASSES = (0.1, 0.3)  # shares of the sample to which the distance is taken
+OUTER = 100  # one in so many values of a column lies beyond its outer percentile on either side
+# Asinh units beyond it that count in a distance. Without a limit the ROC-AUC and average precision on Shuttle
+# are 0.994 and 0.819, with it 0.995 and 0.868 (benchmarks/anomaly.py).
+BEYOND = 1.0
 
 
 @kernel
@@ -29,9 +33,25 @@ def robust_units(ordered):
 
 
 @inner
-def coordinate(value, units, j):
-    """A value of column j in asinh units; a gap becomes the median."""
-    return 0.0 if np.isnan(value) else np.arcsinh((value - units.centre[j]) / units.scale[j])
+def coordinate(value, sample, j):
+    """A value of column j in asinh units, winsorised one unit beyond its outer percentiles; a gap becomes the median.
+
+    Distances are to find groups of rows. A single value a thousand scales out would be farther from everything than any
+    group is; how rare it is, the mixture and the column by itself know better.
+    """
+    if np.isnan(value):
+        return 0.0
+    centre, scale, k = sample.units.centre[j], sample.units.scale[j], sample.observed[j]
+    u = np.arcsinh((value - centre) / scale)
+    if k == 0:
+        return u
+    low, high = sample.ordered[j, k // OUTER], sample.ordered[j, k - 1 - k // OUTER]
+    # Few values lie outside: the limits are put into asinh units for these alone.
+    if value > high:
+        return min(u, np.arcsinh((high - centre) / scale) + BEYOND)
+    if value < low:
+        return max(u, np.arcsinh((low - centre) / scale) - BEYOND)
+    return u
 
 
 @kernel
@@ -47,7 +67,7 @@ def refresh_sample(sample, size):
         sample.observed[j] = k
         sample.units.centre[j], sample.units.scale[j] = robust_units(column[:k])
         for i in range(size):
-            sample.coordinates[j, i] = coordinate(sample.rows[i, j], sample.units, j)
+            sample.coordinates[j, i] = coordinate(sample.rows[i, j], sample, j)
 
 
 @inner
@@ -125,7 +145,7 @@ def distances_to_mass(x, sample, scratch):
         if np.isnan(x[j]):
             continue
         seen += 1
-        add_squares(squares, sample.coordinates[j], coordinate(x[j], sample.units, j), size)
+        add_squares(squares, sample.coordinates[j], coordinate(x[j], sample, j), size)
     for i in range(size):
         largest = max(largest, squares[i])
     far = min(max(3, int(MASSES[1] * size)), size)
