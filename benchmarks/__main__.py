@@ -57,6 +57,7 @@ BENCHMARKS = {
     "latency": Benchmark("latency.py", ("figmn", "ppca", "variational", "anomaly", *MIXTURE)),
     "missing": Benchmark("missing.py", MIXTURE),
     "mixture": Benchmark("mixture.py", ("figmn", *SHARED), one_thread=False),
+    "mixture_large": Benchmark("mixture_large.py", ("low_rank", *MIXTURE)),
     "mixture_quality": Benchmark("mixture_quality.py", MIXTURE),
     "mixture_sequential": Benchmark("mixture_sequential.py", ("figmn", *SHARED), needs="river"),
     "mixture_speed": Benchmark("mixture_speed.py", MIXTURE),

@@ -23,6 +23,10 @@ from everlearn.mixture import blocks, learn
 # Columns of the streams whose rows are learned one by one and in blocks.
 WIDE = (64, 128, 256, 512, 784)
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+ONE_PASS = [
+    "| | rows | one pass, s | components | converged fit, s | its iterations | one iteration, s |",
+    "|---|---|---|---|---|---|---|",
+]
 HEADER = ["| stream | rows | seconds | rows a second | components |", "|---|---|---|---|---|"]
 
 
@@ -124,11 +128,7 @@ def main():
         IncrementalGaussianMixture().partial_fit(groups(1000, D)[0]).score(groups(10, D)[0])
     body = [f"# Speed of the mixture\n\n{__doc__.split(chr(10) * 2, 2)[2]}", "## Streams\n", *HEADER, *streams(scale)]
     body += ["", f"## {2000 // scale:,} rows at once, D = 8\n", *at_once(scale), "", "## One pass beside batch EM\n"]
-    body += [
-        "| | rows | one pass, s | components | converged fit, s | its iterations | one iteration, s |",
-        "|---|---|---|---|---|---|---|",
-        *(one_pass(D, 100_000 // scale) for D in (8, 34)),
-    ]
+    body += [*ONE_PASS, *(one_pass(D, 100_000 // scale) for D in (8, 34))]
     body += ["", "## Wide rows, full covariances, two groups\n", *wide_rows((64,) if arguments.quick else WIDE)]
     write_page("mixture_speed", "\n".join(body), quick=arguments.quick)
 

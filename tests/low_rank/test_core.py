@@ -94,19 +94,19 @@ def test_the_unit_of_all_columns_is_in_the_densities_and_in_nothing_else():
     """Rows in eighths of the unit: each log-density is higher by D ln 8, the distances are the same."""
     X = rows(140, outlier=[120])
     (_, told), (_, small) = (learned(core(), X * unit) for unit in (1.0, 0.125))
-    np.testing.assert_allclose(small.log_density, told.log_density + D * np.log(8.0), rtol=1e-8)
-    np.testing.assert_allclose(small.distance, told.distance, rtol=1e-6)
-    assert np.isnan(told.log_density[:50]).all()
-    assert np.isfinite(told.log_density[50:]).all()
+    np.testing.assert_allclose(small[0], told[0] + D * np.log(8.0), rtol=1e-8)
+    np.testing.assert_allclose(small[1], told[1], rtol=1e-6)
+    assert np.isnan(told[0][:50]).all()
+    assert np.isfinite(told[0][50:]).all()
 
 
 def test_only_strange_rows_have_a_distance_whose_tail_is_below_the_level():
     own, X = core(), rows(400, outlier=[300, 350])
     _, told = learned(own, X)
-    strange = np.flatnonzero(told.distance > 0.0)
+    strange = np.flatnonzero(told[1] > 0.0)
     assert {300, 350} <= set(strange)
     assert len(strange) < 10
-    assert (chdtrc(D, told.distance[strange]) < own.level).all()
+    assert (chdtrc(D, told[1][strange]) < own.level).all()
 
 
 def test_it_is_foreseen_when_a_search_is_made():

@@ -10,6 +10,8 @@ from typing import Any
 
 import numba
 from numba import types
+from numba.core import cgutils
+from numba.core.runtime.context import NRTContext
 from numba.experimental import structref
 from numba.extending import intrinsic
 
@@ -22,6 +24,10 @@ if numba.config.DISABLE_JIT:
             self.content = content
 
     hold = Handle
+
+    def lent(handle: Any) -> Any:
+        """The content of a handle, for a function that keeps none of it."""
+        return handle.content
 else:
 
     @structref.register
@@ -50,3 +56,24 @@ else:
             return handle
 
         return kind(content), code
+
+    @intrinsic  # type: ignore[no-redef]
+    def lent(typing, handle):
+        """The content of a handle, for an `inner` function: without counts of the references to its arrays.
+
+        To count them takes longer than the arithmetic of a single row: 4.6 us for the 70 arrays of a mixture.
+        """
+        content = handle.field_dict["content"]
+
+        def code(context, builder, signature, arguments):
+            meminfo = structref._Utils(context, builder, handle).get_struct_ref(arguments[0]).meminfo
+            # The place of the data is known without the counts, which `inner` functions have switched off.
+            data = NRTContext(context, enabled=True).meminfo_data(builder, meminfo)
+            kind = handle.get_data_type()
+            struct = context.data_model_manager[kind].get_value_type()
+            reference = cgutils.create_struct_proxy(kind)(
+                context, builder, ref=builder.bitcast(data, struct.as_pointer())
+            )
+            return reference.content
+
+        return content(handle), code

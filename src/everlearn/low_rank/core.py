@@ -24,7 +24,7 @@ from everlearn.low_rank.ask import Asked, Look
 from everlearn.low_rank.keep.reconsider import flushed, sampled
 from everlearn.low_rank.learn import Progress
 from everlearn.low_rank.merge import Part
-from everlearn.low_rank.state import Settings, State, Watched
+from everlearn.low_rank.state import Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Watch
 from everlearn.typing import Array
@@ -101,7 +101,7 @@ class LowRankCore:
         """Rows of the stream that are kept."""
         return self.settings.reservoir
 
-    def learn(self, state: State, X: Array, weights: Array, watch: Watch) -> tuple[State, Watched]:
+    def learn(self, state: State, X: Array, weights: Array, watch: Watch) -> tuple[State, Array]:
         """Learn and watch rows. The z of the info becomes a squared distance with the row's p-value as chi-square tail.
 
         Only rows with a p-value below `level` are worth that; the others have the distance 0.
@@ -117,7 +117,7 @@ class LowRankCore:
             # Now in the units of the data.
             subtract_observed(X, state.frame.log_scale, has_gaps(X), info.log_density)
         event_log.watch_rows(watch, X, info.log_density, distance)
-        return state, Watched(info.log_density, distance)
+        return state, np.stack([info.log_density, distance])
 
     def searches_within(self, state: State, n_rows: int) -> bool:
         """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""

@@ -67,13 +67,6 @@ class Info(NamedTuple):
     z: Array  # (n,), how strange the row is: standard deviations of the cube root of its squared distance
 
 
-class Watched(NamedTuple):
-    """What the event log takes: of each row, before it was learned."""
-
-    log_density: Array  # (n,)
-    distance: Array  # (n,), squared distance whose chi-square tail is the row's p-value, where that is small
-
-
 # Standard deviations of the cube root beyond which a row goes to the room: one ordinary row in a thousand.
 NOVELTY = 3.090232306167813
 # Rows of calibration from which on the room takes rows.

@@ -15,7 +15,7 @@ import numpy as np
 from everlearn.mixture import learn
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.learn import Progress
-from everlearn.mixture.state import Fading, Info, Reservoir, Settings, State
+from everlearn.mixture.state import Fading, Reservoir, Settings, State
 from everlearn.typing import Array
 
 # Rows that the members remember in two columns; more columns need more, by the root of their number. The factors that
@@ -66,9 +66,9 @@ def answering(bank: Bank) -> int:
 
 def learn_rows(
     bank: Bank, X: Array, weights: Array, settings: list[Settings], progress: list[Progress]
-) -> tuple[Bank, Info]:
-    """Learn rows in their order; the info is that of the member that answered before each row."""
-    info = Info(np.empty(len(X)), np.empty(len(X)))
+) -> tuple[Bank, Array]:
+    """Learn rows in their order; what each row told, (2, n), is what the member said that answered before it."""
+    told = np.empty((2, len(X)))
     at = 0
     while at < len(X):
         stop = min(len(X), at + EVERY - bank.rows % EVERY)
@@ -77,16 +77,16 @@ def learn_rows(
             for state, one, own in zip(bank.members, settings, progress, strict=True)
         ]
         # Each density was taken before its row was learned, so that weights may follow after a few rows as well.
-        densities = np.array([one.log_density for _, one in learned])
+        densities = np.array([own[0] for _, own in learned])
         bank = bank._replace(members=[state for state, _ in learned])
         for t in range(stop - at):
             of = answering(bank)
-            info.log_density[at + t], info.distance[at + t] = densities[of, t], learned[of][1].distance[t]
+            told[:, at + t] = learned[of][1][:, t]
             bank = bank._replace(log_weights=_reweighed(bank.log_weights, densities[:, t]), rows=bank.rows + 1)
         if bank.rows % EVERY == 0:
             _renew(bank, settings, progress)
         at = stop
-    return bank, info
+    return bank, told
 
 
 def _reweighed(log_weights: Array, densities: Array) -> Array:

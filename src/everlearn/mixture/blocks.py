@@ -7,6 +7,7 @@ one by one, so that the model is that of `kernels.rows.learn_rows` up to roundin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ class Work(NamedTuple):
     """What rows are learned by: a handle of a `kernels.rows.Task`, and what of it blocks need."""
 
     handle: Any
+    learn_contiguous: Callable[[Array, Array, Any, Array], int]  # `kernels.rows.learn_contiguous` of the handle
     model: Model
     frame: Frame
     rule: Settings

@@ -22,7 +22,7 @@ from everlearn.mixture.ask import Asked, Look
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.merge import Part
-from everlearn.mixture.state import Array, Info, Settings, State
+from everlearn.mixture.state import Array, Settings, State
 from everlearn.monitoring import event_log
 from everlearn.monitoring.event_log import Watch
 from everlearn.persistence.schema import expect_fields, require
@@ -72,13 +72,16 @@ class FullCore:
         """The one place that decides which state answers."""
         return Answering(state, self.settings, self.progress)
 
-    def learn(self, state: Any, X: Array, weights: Array, watch: Watch) -> tuple[Any, Info]:
-        """Learn and watch rows; returns the state after them and what each row told, in the units of the data."""
+    def learn(self, state: Any, X: Array, weights: Array, watch: Watch) -> tuple[Any, Array]:
+        """Learn and watch rows; returns the state after them, and of each row before it was learned, (2, n), its
+        log-density in the units of the data and its squared distance to the nearest component.
+        """
         self.progress.watch = watch
         self.progress.device = None if self.device is None else torch_device(self.device)
-        state, info = learn.learn(state, X, weights, self.settings, self.progress)
-        ask.follow(self.asked, X, weights, self.settings, state)
-        return state, info
+        state, told = learn.learn(state, X, weights, self.settings, self.progress)
+        if self.asked.look is not None:
+            ask.follow(self.asked, X, weights, self.settings, state)
+        return state, told
 
     def searches_within(self, state: Any, n_rows: int) -> bool:
         """Whether a search is worked out to its end within so many rows: the only part of learning that takes long."""
@@ -237,13 +240,13 @@ class AdaptiveCore(FullCore):
             self.best, self.asked.look = best, None
         return Answering(state.members[best], self.members[best], self.progresses[best])
 
-    def learn(self, state: Bank, X: Array, weights: Array, watch: Watch) -> tuple[Any, Info]:
+    def learn(self, state: Bank, X: Array, weights: Array, watch: Watch) -> tuple[Any, Array]:
         """Let all members learn rows; what each row told is what the best member before it said."""
-        state, info = adaptive.learn_rows(state, X, weights, self.members, self.progresses)
+        state, told = adaptive.learn_rows(state, X, weights, self.members, self.progresses)
         own = self.answering(state)
         ask.follow(self.asked, X, weights, own.settings, own.state)
-        event_log.watch_rows(watch, X, info.log_density, info.distance)
-        return state, info
+        event_log.watch_rows(watch, X, *told)
+        return state, told
 
     def searches_within(self, state: Bank, n_rows: int) -> bool:
         """Whether a member works a search out to its end within so many rows."""

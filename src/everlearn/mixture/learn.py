@@ -24,7 +24,6 @@ from everlearn.mixture.kernels.rows import Task
 from everlearn.mixture.state import (
     Array,
     Frame,
-    Info,
     Model,
     Pending,
     Reservoir,
@@ -130,7 +129,8 @@ def adopts_within(state: State, n_rows: int, settings: Settings, progress: Progr
     ):
         return False
     due = next_search(state, settings)
-    return rows_seen(state) + n_rows >= due + lag_of(state._replace(n=due), settings)
+    at_due = state if state.n == due else state._replace(n=due)
+    return rows_seen(state) + n_rows >= due + lag_of(at_due, settings)
 
 
 def rows_seen(state: State) -> int:
@@ -138,15 +138,18 @@ def rows_seen(state: State) -> int:
     return state.n + state.pending.size
 
 
-def learn(state: State, X: Array, weights: Array, settings: Settings, progress: Progress) -> tuple[State, Info]:
+def learn(state: State, X: Array, weights: Array, settings: Settings, progress: Progress) -> tuple[State, Array]:
     """Learn rows in their order; arrays of the state and `progress` change in place.
+
+    Returns what each row told before it was learned, too, (2, n): its log-density in the units of the data, NaN during
+    the warm-up, and its squared distance to the nearest component.
 
     A search that is due at row n works on the state of that row and is adopted `schedule.lag(n)` rows later, after
     learning the rows since. Until then a working copy learns them. So the model depends on the order of the rows only,
     not on how they are packed into batches.
     """
     n, at = len(X), 0
-    info = np.empty((2, n))
+    told = np.empty((2, n))
     ready = progress.prepared
     # The way of most rows of a long stream: no search is due.
     if (
@@ -159,36 +162,43 @@ def learn(state: State, X: Array, weights: Array, settings: Settings, progress: 
     ):
         # Not by `learn_rows`: for a single row every call counts.
         if n >= blocks.ROWS and blocks.pay(X, ready.work):
-            at = blocks.learn_in_blocks(X, weights, ready.work, info, progress.device)
+            at = blocks.learn_in_blocks(X, weights, ready.work, told, progress.device)
+        elif n == 1 and X.flags.c_contiguous:
+            at = ready.work.learn_contiguous(X, weights, ready.work.handle, told)
         else:
-            at = kernels.learn_rows(X, weights, ready.work.handle, info)
-        # Not by _replace, which would take a twentieth of the time that a single row takes.
-        state = State(state.n + at, *state[1:])
+            at = kernels.learn_rows(X, weights, ready.work.handle, told)
+        # Not by _replace nor by State(), which take a twentieth of the time that a single row takes.
+        state = tuple.__new__(State, (state.n + at, *state[1:]))
     while at < n:
         due = next_search(state, settings)
         # From the row at which a search is due until its adoption, rows are kept beside the state that it works on.
         waits = state.model is None or state.n == due
-        end = due + lag_of(state, settings) if waits else due
+        lag = lag_of(state, settings) if waits else 0
+        end = due + lag
         stop = min(n, at + end - rows_seen(state))
-        part = slice(at, stop)
-        some = np.empty((2, stop - at))
+        if stop - at == n:  # all rows, often a single one: to cut them out would take longer than to learn them
+            rows, own, some = X, weights, told
+        else:
+            rows, own, some = X[at:stop], weights[at:stop], np.empty((2, stop - at))
         if waits:
-            state = _learn_pending(state, X[part], weights[part], some, settings, progress)
-            if rows_seen(state) == end:
+            state = _learn_pending(state, rows, own, some, lag, settings, progress)
+            seen = rows_seen(state)
+            if seen == end:
                 state = _adopt(state, settings, progress)
-            elif rows_seen(state) >= due:
-                _advance(state, settings, progress, due, stop - at)
+            elif seen >= due and progress.found is None:
+                _advance(state, settings, progress, (seen - due) / lag, stop - at)
         else:
             assert state.model is not None
             progress.working = state.model
             rule = settings._replace(stops=settings.parts > 0)
             work = work_of(state.model, state.frame, rule, state.reservoir, progress.watch)
             progress.prepared = Prepared(state.model, state.reservoir, progress.watch, due, work)
-            stop = at + learn_rows(X[part], weights[part], work, some, progress.device)
+            stop = at + learn_rows(rows, own, work, some, progress.device)
             state = state._replace(n=state.n + stop - at)
-        info[:, at:stop] = some[:, : stop - at]
+        if some is not told:
+            told[:, at:stop] = some[:, : stop - at]
         at = stop
-    return state, Info(info[0], info[1])
+    return state, told
 
 
 def working_model(state: State, settings: Settings, progress: Progress) -> Model | None:
@@ -234,7 +244,8 @@ def work_of(
     C, D = components.means.shape
     room = kernels.block_for(C, D, False)
     task = Task(components, model.shape, model.world.background, frame, reservoir, settings, along, watch, room)
-    return Work(kernels.unpack(task), model, frame, settings)
+    handle = kernels.unpack(task)
+    return Work(handle, kernels.learn_contiguous(handle), model, frame, settings)
 
 
 def with_pending_sampled(state: State, settings: Settings) -> State:
@@ -259,13 +270,13 @@ def _sampled(state: State, X: Array, weights: Array, settings: Settings) -> Stat
 
 
 def _learn_pending(
-    state: State, X: Array, weights: Array, info: Array, settings: Settings, progress: Progress
+    state: State, X: Array, weights: Array, told: Array, lag: int, settings: Settings, progress: Progress
 ) -> State:
-    """Keep rows until the search is adopted; the working copy learns them, if there is one."""
+    """Keep rows until the search is adopted, `lag` at most; the working copy learns them, if there is one."""
     pending = state.pending
     if state.model is not None:
         if pending.size == 0:
-            pending = no_rows(lag_of(state, settings), X.shape[1])
+            pending = no_rows(lag, X.shape[1])
             progress.working = with_own_components(state.model)
         working = working_model(state, settings, progress)
         assert working is not None
@@ -273,16 +284,16 @@ def _learn_pending(
         if ready is None or ready.model is not working or ready.watch is not progress.watch:
             work = work_of(working, state.frame, settings, None, progress.watch)
             ready = progress.prepared = Prepared(working, None, progress.watch, 0, work)
-        learn_rows(X, weights, ready.work, info, progress.device)
+        learn_rows(X, weights, ready.work, told, progress.device)
     else:
-        info[:] = np.nan
+        told[:] = np.nan
         # Without a density there is nothing to watch; the rows are counted.
         if progress.watch.counts[0] >= 0:
             progress.watch.counts[0] += len(X)
     end = pending.size + len(X)
     pending.rows[pending.size : end] = X
     pending.weights[pending.size : end] = weights
-    return state._replace(pending=pending._replace(size=end))
+    return State(*state[:-1], Pending(pending.rows, pending.weights, end))
 
 
 def _input_of_search(state: State, settings: Settings) -> State:
@@ -303,13 +314,10 @@ def search_threads(n_columns: int) -> AbstractContextManager[None]:
     return parallel.one_blas_thread() if n_columns < THREADED_COLUMNS else nullcontext()
 
 
-def _advance(state: State, settings: Settings, progress: Progress, due: int, rows: int) -> None:
-    """Some slices of the search that is due: more of them, the nearer its adoption."""
-    if progress.found is not None:
-        return
+def _advance(state: State, settings: Settings, progress: Progress, passed: float, rows: int) -> None:
+    """Some slices of the search that is due: more of them once half of the lag has passed."""
     if progress.search is None:
         progress.search = reconsider(_input_of_search(state, settings), settings)
-    passed = (rows_seen(state) - due) / lag_of(state, settings)
     seconds = rows * next(pace for share, pace in PACE if passed <= share)
     # Of this thread, so that a busy machine does not leave the work to the row that adopts.
     now = time.thread_time()

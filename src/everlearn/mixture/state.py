@@ -61,10 +61,3 @@ class State(NamedTuple):
     searched: int  # row at which the last adopted search was due
     reservoir: Reservoir
     pending: Pending
-
-
-class Info(NamedTuple):
-    """What was seen while learning: of each row, before it was learned."""
-
-    log_density: Array  # (n,), in the units of the data; NaN during warm-up
-    distance: Array  # (n,), squared distance to the nearest component

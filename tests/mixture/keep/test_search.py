@@ -1,11 +1,80 @@
-"""The search for a structure: what it remembers of components."""
+"""The search for a structure: which start goes on, and what it remembers of components."""
 
 import warnings
 
 import numpy as np
+import pytest
 
+from everlearn.mixture.keep import em, search
+from everlearn.mixture.keep.problem import problem_of
 from everlearn.mixture.keep.search import Seen
+from everlearn.mixture.keep.world import world_of_rows
+from everlearn.mixture.kernels import fitting
 from everlearn.mixture.kernels.em import Moments
+from mixture_toys import groups, settings_for
+
+D, K = 3, 12
+
+
+def case(n=960):
+    """A search on rows of twelve groups, and responsibilities that know which is which."""
+    Z, label = groups(np.random.default_rng(2), n, D, K, 8.0)
+    world = world_of_rows(Z, np.ones(n), 1.0)
+    problem = problem_of(Z, np.ones(n), world, np.full(D, 1e-3), settings_for(D), 3)
+    return problem, 0.99 * np.eye(K)[label] + 0.01 / K
+
+
+def finish(steps):
+    """What a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Rounds of each climb, by the number of components that it began with."""
+    made, seen, play = {}, [], search._round
+
+    def counted(problem, climb):
+        if climb.rounds == 0:
+            seen.append((climb.seen, climb.fit.size))
+        began = next(size for own, size in seen if own is climb.seen)
+        made[began] = climb.rounds + 1
+        return (yield from play(problem, climb))
+
+    monkeypatch.setattr(search, "_round", counted)
+    return made
+
+
+def test_a_start_that_cannot_win_is_left_after_its_first_round(rounds):
+    problem, _ = case()
+    fit = finish(search.search(problem, None, None, crowd=True))
+    assert fit.size == K
+    assert rounds.pop(1) == 1
+    assert max(rounds.values()) > 1
+    alone = finish(search.search(problem, None, None, crowd=False))
+    assert rounds[1] > 1, "it goes on where there is no other"
+    assert fit.value >= alone.value
+
+
+def test_the_start_that_knows_wins_over_a_crowd(rounds):
+    problem, R = case()
+    fit = finish(search.search(problem, R, None, crowd=True))
+    assert fit.size == K
+    assert rounds[K] <= 2
+    assert (fit.R.argmax(axis=1) == R.argmax(axis=1)).mean() > 0.99
+
+
+def test_the_ridge_is_the_same_by_all_components_and_by_the_near_ones(monkeypatch):
+    problem, R = case()
+    fit = finish(em.fitted(problem, R, 12, em.shaped(problem, fitting.moments_of(problem.rows, R), 2.0)))
+    assert fit.near is not None
+    found = finish(search.choose_fine(problem, fit, 1.0))
+    monkeypatch.setattr(fitting, "may_be_sparse", lambda D, K: False)
+    assert found == finish(search.choose_fine(problem, fit._replace(near=None), 1.0))
 
 
 def test_a_component_without_rows_has_no_spread_and_no_warning():

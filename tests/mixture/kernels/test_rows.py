@@ -112,6 +112,25 @@ def test_any_split_gives_the_same_bits():
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_machine_code_for_a_handle_learns_the_same_bits():
+    results = []
+    for as_machine_code in (False, True):
+        task, _ = pair(threshold=15.0, room=4)
+        Z, weights = more_rows(task, far=[7, 30])
+        Z[11, 1] = np.nan
+        X, handle = Z / task.frame.inverse + task.frame.centre, kernels.unpack(task)
+        X.flags.writeable = False
+        learn = kernels.learn_contiguous(handle) if as_machine_code else kernels.learn_rows
+        out = np.empty((2, len(X)))
+        for t in range(len(X)):
+            some = np.empty((2, 1))
+            assert learn(X[t : t + 1], weights[t : t + 1], handle, some) == 1
+            out[:, t] = some[:, 0]
+        results.append((out, *task.components))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_learning_ends_with_the_row_that_takes_the_last_room():
     task, _ = pair(threshold=200.0, room=K + 1)
     task = task._replace(rule=task.rule._replace(stops=True))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.mixture.keep import moves
-from everlearn.mixture.keep.em import MOST_TAU, Slices, Soft, expect, fitted, judged, least_tau, leave_out, shaped
+from everlearn.mixture.keep.em import MOST_TAU, Slices, Soft, expect, fitted, judged, least_tau, shaped
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.keep.world import ridge_of
@@ -56,16 +56,25 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
     fixed = problem.settings.fixed
     if fixed:
         return (yield from _search_fixed(problem, start, tau))
-    fit = yield from _moves(problem, np.ones((m, 1)) if start is None else start, tau)
+    start = np.ones((m, 1)) if start is None else start
+    climbs = [(yield from _begun(problem, start, tau))]
     # Also where the start has more components than there are seeds: on the wall robot's readings, sorted, leaving the
     # second start out then costs 3 nats a row (benchmarks/mixture_quality.py).
     if crowd:
-        K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, 2 * fit.size + 6, problem.settings.most)))
+        # Twice the components that the next round would come to if it adds as large a share as the first.
+        size = climbs[0].fit.size
+        most = 2 * size * max(size, start.shape[1]) // start.shape[1] + 6
+        K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, most, problem.settings.most)))
         affordable = min(CROWDS, CROWDED_ROWS // m, CROWDED_NUMBERS // (m * D)) if m >= CROWDS_FROM else 1
         for _ in range(max(1, affordable)):
-            other = yield from _moves(problem, (yield from _seeded(problem, K)), FIRST_TAU, fit.value)
-            fit = other if other.value > fit.value else fit
-    return fit
+            climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), FIRST_TAU)))
+    # The best so far goes on first, to the end: most of the others then cannot come near it any more.
+    climbs.sort(key=lambda climb: -climb.fit.value)
+    best = yield from _climbed(problem, climbs[0], -np.inf)
+    for climb in climbs[1:]:
+        other = yield from _climbed(problem, climb, best.value)
+        best = other if other.value > best.value else best
+    return best
 
 
 def polish(problem: Problem, fit: Fit) -> Slices:
@@ -88,8 +97,7 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
     # The present ridge comes first: another one must gain FINE_GAIN over it to be taken.
     for f in sorted(FINE, key=lambda f: f != fine):
         shape = fit.shape._replace(ridge=ridge_of(world.variance, world.smooth, f))
-        left_out = yield from leave_out(problem.rows, fit.R, fit.moments, shape)
-        value = float(problem.rows.weights @ left_out)
+        value = (yield from judged(problem, Soft(fit.R, fit.near, fit.moments), shape)).log_density
         if value > top + FINE_GAIN * problem.rows.weights.sum():
             best, top = f, value
     return best
@@ -117,27 +125,49 @@ def _tuned(problem: Problem, fit: Fit) -> Slices:
 # -- moves ------------------------------------------------------------------------------------------
 
 
-def _moves(problem: Problem, R: Array, tau: float, least: float = -np.inf) -> Slices:
-    """Rounds of splits and merges from R until they gain little, or will not come to the value `least`.
+class Climb(NamedTuple):
+    """A fit on its way uphill, by rounds of splits and merges."""
 
-    Gains halve from one round to the next, about: those to come add up to the last one.
-    """
+    fit: Fit
+    gain: float  # of the last round
+    rounds: int
+    work: float  # multiplications of the rounds
+    seen: Seen
+
+
+def _begun(problem: Problem, R: Array, tau: float) -> Generator[None, None, Climb]:
+    """EM from R, and a first round."""
     moments = kernels.moments_of(problem.rows, R)
     fit = yield from fitted(problem, R, SPLIT_STEPS, shaped(problem, moments, tau))
     fit = yield from _tuned(problem, fit)
+    return (yield from _round(problem, Climb(fit, np.inf, 0, 0.0, Seen([], [], []))))
+
+
+def _climbed(problem: Problem, climb: Climb, least: float) -> Slices:
+    """The fit after rounds until they gain little, or will not come to the value `least`.
+
+    Gains halve from one round to the next, about: those to come add up to the last one.
+    """
+    while (
+        climb.gain >= ROUND_GAIN
+        and climb.fit.value + climb.gain >= least
+        and climb.work <= BUDGET
+        and climb.rounds < ROUNDS
+    ):
+        climb = yield from _round(problem, climb)
+    return climb.fit
+
+
+def _round(problem: Problem, climb: Climb) -> Generator[None, None, Climb]:
+    """Merges, then splits: of a crowd of seeds, those that are left are looked at for splits."""
+    fit, _, rounds, work, seen = climb
     m, D = problem.rows.Z.shape
-    work, seen = 0.0, Seen([], [], [])
-    for _ in range(ROUNDS):
-        before = fit.value
-        fit = yield from _try_splits(problem, fit, seen)
-        fit = yield from _tuned(problem, fit)
-        fit = yield from _try_merges(problem, fit)
-        # Multiplications, not seconds: a search has the same result on any machine.
-        work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
-        gain = fit.value - before
-        if gain < ROUND_GAIN or fit.value + gain < least or work > BUDGET:
-            break
-    return fit
+    fit = yield from _try_merges(problem, fit)
+    fit = yield from _try_splits(problem, fit, seen)
+    fit = yield from _tuned(problem, fit)
+    # Multiplications, not seconds: a search has the same result on any machine.
+    work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
+    return Climb(fit, fit.value - climb.fit.value, rounds + 1, work, seen)
 
 
 class Seen(NamedTuple):

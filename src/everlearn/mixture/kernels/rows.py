@@ -2,13 +2,14 @@
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_vector, zero_stack
 from everlearn.linalg.column_scan import has_gaps
 from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
-from everlearn.linalg.handle import hold
+from everlearn.linalg.handle import hold, lent
 from everlearn.linalg.priority_sample import offer_row
 from everlearn.linalg.uniforms import normal_numbers
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
@@ -202,10 +203,10 @@ def block_for(C, D, gaps):
 
 @inlined
 def load_eight(X, first, frame, block):
-    """Eight rows of the data into a block; the last one stands for those beyond the end."""
+    """Eight rows of the data into a block, or those that are left: what other lanes hold, nobody reads."""
     D = X.shape[1]
-    for lane in range(LANES):
-        row, observed = X[min(first + lane, X.shape[0] - 1)], 0
+    for lane in range(min(LANES, X.shape[0] - first)):
+        row, observed = X[first + lane], 0
         for i in range(D):
             z = limited((row[i] - frame.centre[i]) * frame.inverse[i])
             observed += not np.isnan(z)
@@ -227,9 +228,27 @@ def learn_rows(X, weights, handle, out):
     share, so that an outlier does not spoil the nearest component. Returns the number of rows learned: with
     `rule.stops`, learning ends with the row that has taken the last room.
     """
-    c, shape, background, frame, reservoir, rule, along, watch, block = handle.content
     if has_gaps(X):
-        block = block_for(c.mass.shape[0], X.shape[1], True)
+        return learn_in(block_for(n_places(handle), X.shape[1], True), X, weights, handle, out)
+    return learn_in_own_block(X, weights, handle, out)
+
+
+@inner
+def n_places(handle):
+    """Components that a task has room for."""
+    return lent(handle).components.mass.shape[0]
+
+
+@inner
+def learn_in_own_block(X, weights, handle, out):
+    """`learn_rows` in the block of the task."""
+    return learn_in(lent(handle).block, X, weights, handle, out)
+
+
+@inner
+def learn_in(block, X, weights, handle, out):
+    """`learn_rows` in a block."""
+    c, shape, background, frame, reservoir, rule, along, watch, _ = lent(handle)
     for first in range(0, X.shape[0], LANES):
         load_eight(X, first, frame, block)
         for k in range(c.size[0]):
@@ -272,6 +291,17 @@ def learn_rows(X, weights, handle, out):
             else:
                 spread_row(w, gaps, c, shape, rule, along, block)
     return X.shape[0]
+
+
+def learn_contiguous(handle):
+    """`learn_rows` for this kind of handle, and C-contiguous arrays of float64, as machine code.
+
+    It does not look at its arguments: for a single row of eight columns, numba's look takes a quarter of the call.
+    """
+    if numba.config.DISABLE_JIT:
+        return learn_rows
+    rows, weights = np.empty((1, 1)), np.empty(1)
+    return learn_rows.compile(tuple(numba.typeof(a) for a in (rows, weights, handle, rows)))
 
 
 @inlined
