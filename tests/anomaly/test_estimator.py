@@ -94,3 +94,24 @@ def test_a_file_from_before_far_rows_were_counted_goes_on():
     again = everlearn.loads(everlearn.dumps(detector))
     assert again.score_samples([[0.0, 0.0]]) == pytest.approx(expected)
     assert again.partial_fit([[0.0, 1.0]])._state_.far.rows[0] == 1
+
+
+def test_two_equal_values_of_a_sensor_with_few_decimals_are_no_alarm():
+    """They come by chance, in one row of some hundred here: neither are they held back, nor do they hide others."""
+    X = np.random.default_rng(5).normal(size=(4000, 3)).round(3)
+    repeats = 1 + np.flatnonzero((X[1:] == X[:-1]).any(axis=1))
+    repeats = repeats[repeats > 1000]
+    log_p = AnomalyDetector().prequential(X)
+    assert len(repeats) > 1
+    assert (log_p[repeats] > np.log(1e-3)).all()
+
+
+def test_without_the_discount_rows_that_last_keep_the_order_of_how_strange_they_are():
+    X = np.random.default_rng(6).normal(size=(1500, 2))
+    X[1300:, 0] += np.linspace(20.0, 40.0, 200)
+    discounted = AnomalyDetector(random_state=0).prequential(X)
+    others = AnomalyDetector(random_state=0)._prequential_undiscounted(X)
+    np.testing.assert_array_equal(discounted[:1300], others[:1300])
+    # By the discount later rows are less extreme although they are stranger.
+    assert discounted[1310] < discounted[1490]
+    assert others[1310] > others[1490]

@@ -104,6 +104,20 @@ def test_healthy_rows_raise_no_alarm():
     assert watched(machine(seed=3))[1] == []
 
 
+def test_a_fault_that_begins_while_other_rows_are_held_back_is_as_strange_as_alone():
+    """What lasts is judged by episodes: the detector's discount for rows that may stay would hide the next fault."""
+    X = machine(n=1300)
+    X[1200:] += [0.0, 12.0, 0.0]
+    scores = []
+    for share in (0.0, 0.9):
+        watcher = watched(X[:1200])[0]
+        guard = watcher.detector._state_.guard
+        guard.pressure[0] = share * watcher.detector.patience
+        scores.append(watcher._advance(X[1200:1210], "guarded"))
+    assert (scores[0] < np.log(1e-8)).all()
+    np.testing.assert_array_equal(*scores)
+
+
 def test_missing_rows_are_an_episode():
     X = machine()[:1000]
     times = np.arange(1000.0)

@@ -85,7 +85,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     Alarms at 1 in 100 or less are of single rows.
 
     Rows that are too strange are held back. They are learned when they have lasted for `patience` rows. The longer they
-    last, the more they may be a new normal: when half of `patience` is held back, no p-value is below 1 in 100,000.
+    last, the more they may be a new normal: when half of `patience` is held back, no p-value is below 1 in 100,000 (an
+    80th of `false_alarm_rate` where that is less).
 
     p-values are empirical, not exact. Below 1 in 500 they are calibrated by the far rows of the last 128,000 rows: how
     many there were, and how far they went. So alarms at one in 10,000 take some 10,000 rows to be right, and are too
@@ -245,8 +246,16 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             With `return_columns`: the number of the column to blame for rows whose p-value is below
             `false_alarm_rate`, -1 for the others.
         """
-        found = self._advance(X, None, None).reshape(-1, 2)
+        found = self._advance(X, None, None).reshape(-1, 3)
         return (found[:, 0].copy(), found[:, 1].astype(np.int64)) if return_columns else found[:, 0].copy()
+
+    def _prequential_undiscounted(self, X: ArrayLike) -> Array:
+        """As `prequential`, without the chance that rows which are held back will stay.
+
+        It is for callers that judge by themselves what lasts, as `everlearn.watch` does: rows of one fault keep the
+        order of how strange they are, and another fault that begins meanwhile stands out.
+        """
+        return np.array(self._advance(X, None, None).reshape(-1, 3)[:, 2])
 
     def accept_held(self) -> Self:
         """Learn the rows that are held back now, as if they had lasted for `patience` rows.
@@ -304,8 +313,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self._record(info, released, before)
         if self.contamination is not None:
             self._follow_contamination(self.contamination)
-        found = np.empty((len(X), 2))
-        found[:, 0], found[:, 1] = info.log_p, info.blamed
+        found = np.empty((len(X), 3))
+        found[:, 0], found[:, 1], found[:, 2] = info.log_p, info.blamed, info.undiscounted
         # Rows without a p-value have the score 0, as of `_scores`.
         found[found != found] = 0.0
         return found

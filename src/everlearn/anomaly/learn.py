@@ -172,7 +172,7 @@ class Prepared:
 def no_info(n: int) -> Info:
     """Room for what is seen of n rows; kernels write score, p-value and parts of each."""
     parts = np.empty((n, len(STATISTICS)))
-    return Info(np.empty(n), np.empty(n), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
+    return Info(np.empty(n), np.empty(n), np.empty(n), parts, np.zeros(n, np.bool_), np.full(n, -1, np.int64))
 
 
 def learn(

@@ -214,6 +214,7 @@ class Info(NamedTuple):
     """What was seen while learning: of each row, before it was learned."""
 
     log_p: Array  # (n,), log p-value of the combined score
+    undiscounted: Array  # (n,), the same without the chance that rows which are held back will stay
     score: Array  # (n,), combined score, nats
     parts: Array  # (n, V), -log p-value of each statistic; NaN where it has none
     held: NDArray[np.bool_]  # (n,), whether the row was held back

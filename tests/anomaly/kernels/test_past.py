@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from detectors import SETTINGS, task_of
-from everlearn.anomaly.kernels.past import CONSTANT, SETTLED, TRUSTED, predictability
+from everlearn.anomaly.kernels.past import BEYOND_DOUBT, CONSTANT, SETTLED, TRUSTED, predictability
 from everlearn.anomaly.kernels.rows import replay
 from everlearn.anomaly.learn import init
 
@@ -110,6 +110,23 @@ def test_repeated_values_are_as_surprising_as_their_runs_are_rare():
     first = (np.sum(known[0] & ~known[1]) + 0.5) / (np.sum(~known[1]) + 1)
     again = (np.sum(known[0] & known[1]) + 0.5) / (np.sum(known[1]) + 1)
     assert seen["statistics"][-1, -1] == pytest.approx(-np.log(first) - (run - 1) * np.log(again))
+
+
+def test_a_row_that_comes_twice_is_more_surprising_than_a_value_that_does():
+    X = autoregressive(np.random.default_rng(6), 60, 3)
+    one, whole = X.copy(), X.copy()
+    one[-1, 1], whole[-1] = one[-2, 1], whole[-2]
+    last = [learn_one_by_one(rows)[1]["statistics"][-1, -1] for rows in (X, one, whole)]
+    # 59 changes, and no repeat: (0 + 1/2) / (59 + 1) by the Markov chain.
+    assert last == pytest.approx([0.0, np.log(120.0), BEYOND_DOUBT])
+    for rows in (one, whole):
+        rows[30, 2] = rows[29, 2]
+    last = [learn_one_by_one(rows)[1]["statistics"][-1, -1] for rows in (one, whole)]
+    # In the third column one of 58 changes was followed by a repeat.
+    assert last == pytest.approx([np.log(120.0), 2.0 * np.log(120.0) + np.log(59.0 / 1.5)])
+    # A stream of one column has no other sensor to tell chance from a row that was sent twice.
+    alone = learn_one_by_one(np.ascontiguousarray(one[:, 1:2]))[1]["statistics"][-1, -1]
+    assert alone == pytest.approx(np.log(120.0))
 
 
 def test_predictability_is_that_of_the_order_of_rows():

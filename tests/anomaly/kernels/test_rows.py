@@ -6,16 +6,18 @@ from scipy.stats import kstest, norm
 
 from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state, state_with_sample, task_of
 from everlearn.anomaly.kernels.density import atypicality
-from everlearn.anomaly.kernels.memory import remember
+from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
     combined_score,
     learn_rows,
+    log_p_beside_others,
+    log_p_if_it_may_stay,
+    part_of,
     sample_row,
     surprise_given_others,
     surprise_of_z,
-    told_log_p,
 )  # fmt: skip
 from everlearn.anomaly.learn import init, no_info, scratch_for
 from everlearn.anomaly.merge import _copied
@@ -65,7 +67,7 @@ def told_of_rows_before(recent, gate, log_p=-1.2, score=0.8):
     state.recent[0] = recent
     total = score + SETTINGS.persistence * gate * recent
     twin = naive.log_p_with_rows_before(log_p, total, remembered, gate, SETTINGS)
-    return told_log_p(log_p, score, gate, state, SETTINGS), twin
+    return log_p_beside_others(log_p, score, gate, state, SETTINGS), twin
 
 
 def test_rows_after_strange_ones_are_stranger_but_never_suspicious():
@@ -82,26 +84,66 @@ def test_rows_after_strange_ones_are_stranger_but_never_suspicious():
 
 
 def test_without_rows_remembered_the_p_value_is_that_of_the_row_alone():
-    assert told_log_p(-1.2, 0.8, 1.0, init(2, SETTINGS), SETTINGS) == -1.2
+    assert log_p_beside_others(-1.2, 0.8, 1.0, init(2, SETTINGS), SETTINGS) == -1.2
 
 
 def test_while_scores_are_too_few_for_a_rank_the_mean_of_p_values_is_told():
     state = init(2, SETTINGS)
-    assert told_log_p(np.nan, 3.5, 1.0, state, SETTINGS) == -3.5
-    assert told_log_p(np.nan, -0.1, 1.0, state, SETTINGS) == 0.0
-    assert np.isnan(told_log_p(np.nan, np.nan, 1.0, state, SETTINGS))
+    assert log_p_beside_others(np.nan, 3.5, 1.0, state, SETTINGS) == -3.5
+    assert log_p_beside_others(np.nan, -0.1, 1.0, state, SETTINGS) == 0.0
+    assert np.isnan(log_p_beside_others(np.nan, np.nan, 1.0, state, SETTINGS))
 
 
 def test_the_longer_suspicious_rows_last_the_more_they_may_be_a_new_normal():
-    state, told = init(2, SETTINGS), []
-    for share in (0.0, 0.1, 0.5, 1.0, 2.0):
-        state.guard.pressure[0] = share * SETTINGS.patience
-        told.append([told_log_p(log_p, 50.0, 1.0, state, SETTINGS) for log_p in (-60.0, -500.0)])
-    alone, chance = np.exp(told[0]), 1e-4 * np.array([0.0, 0.01, 0.25, 1.0, 1.0])[:, None]
-    np.testing.assert_allclose(np.exp(told), (1.0 - chance) * alone + 0.5 * chance, rtol=1e-10)
+    settings, log_p = SETTINGS._replace(false_alarm_rate=1e-3), np.array([-12.0, -60.0, -500.0])
+    shares = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
+    told = np.array([[log_p_if_it_may_stay(p, s * settings.patience, settings) for p in log_p] for s in shares])
+    chance = 1e-4 * np.minimum(shares, 1.0)[:, None] ** 2
+    np.testing.assert_allclose(np.exp(told), (1.0 - chance) * np.exp(log_p) + 0.5 * chance, rtol=1e-10)
+    np.testing.assert_array_equal(told[0], log_p)
     # No alarm at one in 10,000 is lost to it, and of two rows the stranger one stays so.
     assert np.max(told) < np.log(1e-4)
     assert (np.diff(told) <= 0.0).all()
+    # Rows that are not suspicious are not discounted.
+    usual = np.log(settings.guard_level) + 0.1
+    assert log_p_if_it_may_stay(usual, settings.patience, settings) == usual
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-5, 1e-7])
+def test_the_chance_that_rows_stay_hides_no_row_that_is_clearly_an_alarm_at_any_rate(rate):
+    settings = SETTINGS._replace(false_alarm_rate=rate)
+    assert log_p_if_it_may_stay(np.log(0.9 * rate), settings.patience, settings) < np.log(rate)
+
+
+def test_the_discounted_p_value_and_the_other_are_both_told():
+    rng = np.random.default_rng(3)
+    state, X = prepared_state(rng), rows_and_faults(rng)[:1]
+    state.clock.learned[0], state.guard.pressure[0] = 200, 0.5 * SETTINGS.patience
+    info = no_info(1)
+    ask_rows(X, task_of(state)[1], info)
+    assert info.undiscounted[0] < info.log_p[0]
+    assert info.log_p[0] == log_p_if_it_may_stay(info.undiscounted[0], state.guard.pressure[0], SETTINGS)
+
+
+def test_a_value_that_comes_twice_is_no_stranger_than_such_repeats_are_rare():
+    """Nearly all surprises of repeats are zero: a tail fitted to them has no scale, and told 300 nats."""
+    state = init(2, SETTINGS)
+    last = len(SETTINGS.views) - 1
+    for t in range(1500):
+        for i in (0, last):
+            remember(state.memory, i, 5.0 if t % 400 == 399 else 0.0)
+    for surprise_of_run in (0.3, 5.0, 7.5, 200.0, 1e4):
+        # One of ten rows lies beyond the top tenth, and the excess over it is exponential with scale one.
+        by_its_law = surprise_of_run - np.log(150.5 / 1501)
+        assert part_of(surprise_of_run, state.memory, last) == pytest.approx(min(by_its_law, 300.0), abs=5e-3)
+    # The other statistics are no p-values, and values that have a rank keep it.
+    assert part_of(7.5, state.memory, 0) == 300.0
+    assert part_of(0.0, state.memory, last) == -log_p_value(state.memory, last, 0.0)
+    # So does a tail that is heavier than that.
+    for value in np.random.default_rng(9).exponential(4.0, size=2000):
+        remember(state.memory, last, value)
+    assert part_of(40.0, state.memory, last) == -log_p_value(state.memory, last, 40.0) < 15.0
+    assert np.isnan(part_of(7.5, init(2, SETTINGS).memory, last))
 
 
 def test_a_mixture_that_does_not_fit_weighs_less_but_hides_no_small_p_value():

@@ -9,6 +9,7 @@ CLIP = 3.0  # standard deviations beyond which a residual adds no more to a drif
 TRUSTED = 4.0  # standard deviations by which a value may depart from its prediction and still enter the history
 SLOWEST = 2e-4  # least rate of the running moments: they follow the stream over 5,000 rows
 FLOOR = 1e-3  # of squared residuals, so that a constant column has a logarithm
+BEYOND_DOUBT = 300.0  # nats: more are not told apart, and exp would overflow
 CONSTANT = 1e-9  # mean absolute deviation up to which a column has never varied
 LEAST_CHANGES = 10.0  # of a column, before its level and activity have a scale: as many as it needs rows to have units
 SETTLED = 20  # rows before residuals have a scale
@@ -129,11 +130,20 @@ def surprise_of_repeat(x, past, j):
 
 @inner
 def surprise_of_repeats(x, past):
-    """That of the longest run."""
-    worst = 0.0
+    """That of the column where it is largest; of all columns together, if there are several and all are repeated.
+
+    Two equal values of one sensor come by chance where it has few decimals. A row that comes twice does not: somebody
+    has sent the last one again, or all sensors are stuck. Where no value ever came twice, it is beyond doubt.
+    """
+    worst, total, repeated, known = 0.0, 0.0, 0, 0.0
     for j in range(x.shape[0]):
-        worst = max(worst, surprise_of_repeat(x, past, j))
-    return worst
+        own = surprise_of_repeat(x, past, j)
+        worst, total = max(worst, own), total + own
+        repeated += x[j] == past.last[j]
+        known += past.repeat_counts[j, 1]
+    if repeated < x.shape[0] or repeated == 1:
+        return worst
+    return total if known > 0.0 else BEYOND_DOUBT
 
 
 @inner

@@ -11,13 +11,14 @@ from everlearn.anomaly.kernels.density import (
     partial_square,
     standardise,
 )
-from everlearn.anomaly.kernels.memory import fit_tail, log_p_value, remember
+from everlearn.anomaly.kernels.memory import fit_tail, remember
 from everlearn.anomaly.kernels.past import advance, predictability
 from everlearn.anomaly.kernels.rows import (
     ALWAYS_REMEMBERED,
     any_observed,
     combined_score,
     next_recent,
+    part_of,
     statistics_of,
     with_rows_before,
 )
@@ -149,6 +150,5 @@ def combine(statistics, state, settings, scratch, out):
     gate = predictability(state.past, state.clock)
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):
-            part = -log_p_value(state.memory, i, statistics[t, i])
-            scratch.parts[i] = 300.0 if part > 300.0 else part
+            scratch.parts[i] = part_of(statistics[t, i], state.memory, i)
         out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)

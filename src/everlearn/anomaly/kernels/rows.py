@@ -8,6 +8,7 @@ from everlearn.anomaly.kernels.density import along_factor, atypicality, complet
 from everlearn.anomaly.kernels.far import count_far, far_log_p
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.past import (
+    BEYOND_DOUBT,
     FLOOR,
     SETTLED,
     advance,
@@ -37,8 +38,9 @@ FAR_RATE = 0.1
 MOST_SPARED = 20.0
 MOST_WEIGHT = 100.0  # by which a heavy tail raises the weight of a view
 MISFIT, LEAST_WEIGHT = 1.25, 1e-3  # heaviness of the mixture's tail from which it does not fit; its least weight
-# Chance that rows which are held back will stay, when they are nearly a new normal: it hides no alarm at 1 in 10,000.
-NEW_NORMAL = 1e-4
+# Chance that rows which are held back will stay, when they are nearly a new normal; and the most of it as a share of the
+# rate of false alarms: at any rate, half of it is a 20th of the rate, and hides next to no alarm.
+NEW_NORMAL, MOST_OF_RATE = 1e-4, 0.1
 # Law of the score with those of the rows before, worth so many rows: log-logistic, with the median and mean that scores
 # have on the clean streams in time of benchmarks/anomaly.py, and the shape that it has there.
 PRIOR_ROWS, MEDIAN_SCORE, MEAN_SCORE, PRIOR_SHAPE = 2000.0, 1.1, 1.34, 7.0
@@ -144,34 +146,36 @@ def lasting_share(value, gate, lasting, settings):
 
 
 @inner
-def log_p_if_it_may_stay(log_p, pressure, patience):
-    """Log p-value of a suspicious row after others that are held back.
+def log_p_if_it_may_stay(log_p, pressure, settings):
+    """Log p-value of a suspicious row after others that are held back; others keep theirs.
 
     The chance that these will stay grows with the square of their share of `patience`; the row is then one of a new
-    normal, of which the mean p-value is 1/2. A row that comes alone keeps its p-value.
+    normal, of which the mean p-value is 1/2. A row that comes alone keeps its p-value, and nearly every row that
+    is an alarm alone is one after others, too: a fault may begin while the rows of another one are held back.
     """
-    share = min(pressure / patience, 1.0)
-    chance = NEW_NORMAL * share * share
+    if not log_p < np.log(settings.guard_level):
+        return log_p
+    share = min(pressure / settings.patience, 1.0)
+    chance = min(NEW_NORMAL, MOST_OF_RATE * settings.false_alarm_rate) * share * share
     return np.log((1.0 - chance) * np.exp(log_p) + 0.5 * chance) if chance > 0.0 else log_p
 
 
 @inner
-def told_log_p(log_p, score, gate, state, settings):
-    """Log p-value of a row as it is told, from that of its score alone.
+def log_p_beside_others(log_p, score, gate, state, settings):
+    """Log p-value of a row beside those before it, from that of its score alone.
 
     Far rows by the far rows before. Rows that are not suspicious, p >= q with q the level of the guard, by the share r
     of such rows whose score with the rows before is as high: q + (1 - q) r has the same uniform law, and where the
     stream has time it ranks the usual-looking rows of a lasting fault before others. Suspicious rows keep their
-    p-value, but for the chance that they will stay, and no row becomes suspicious by those before it: after a fault
-    that is over it would be an alarm for dozens of rows, and on streams that wander a hundred times the alarms asked
-    for (benchmarks/anomaly.py). While scores are too few for a rank, minus the score is told: the log of a harmonic
-    mean of p-values, itself nearly one.
+    p-value, and no row becomes suspicious by those before it: after a fault that is over it would be an alarm for
+    dozens of rows, and on streams that wander a hundred times the alarms asked for (benchmarks/anomaly.py). While
+    scores are too few for a rank, minus the score is told: the log of a harmonic mean of p-values, itself nearly one.
     """
-    q, guard = settings.guard_level, state.guard
+    q = settings.guard_level
     if log_p != log_p:
         return -max(score, 0.0) if score == score else log_p
     if log_p < np.log(q):
-        return log_p_if_it_may_stay(far_log_p(state.far, log_p), guard.pressure[0], settings.patience)
+        return far_log_p(state.far, log_p)
     value = with_rows_before(score, gate, state.recent[0], settings)
     share = lasting_share(value, gate, state.lasting, settings)
     if share != share:
@@ -179,14 +183,37 @@ def told_log_p(log_p, score, gate, state, settings):
     return log_p + gate * (np.log(q + (1.0 - q) * share) - log_p)
 
 
+@inner
+def tell_row(t, score, gate, state, settings, out):
+    """Score and p-values of row t, into `out`; returns the log p-value of its score alone."""
+    log_p = log_p_value(state.combined, 0, score)
+    out.score[t] = score
+    out.undiscounted[t] = log_p_beside_others(log_p, score, gate, state, settings)
+    out.log_p[t] = log_p_if_it_may_stay(out.undiscounted[t], state.guard.pressure[0], settings)
+    return log_p
+
+
+@inner
+def part_of(value, memory, i):
+    """-log p-value of statistic i, which is `value`, among those remembered; NaN while they are few.
+
+    The last statistic, the surprise of repeats, is itself a -log p-value: its tail has a scale of at least one nat.
+    Where values hardly ever repeat nearly all of its values are zero, and a tail fitted to them has no scale: by it,
+    two equal values of a sensor with four decimals were 300 nats (seed 602214 of benchmarks/pump.py).
+    """
+    part = -log_p_value(memory, i, value)
+    if i == memory.size.shape[0] - 1 and value > memory.threshold[i]:
+        most = value - memory.threshold[i] - memory.share[i]
+        part = most if part > most else part  # not `min`: NaN stays
+    return BEYOND_DOUBT if part > BEYOND_DOUBT else part
+
+
 @inlined
 def score_row(x, state, settings, scratch):
     """Combined score of a row as the next of the stream, and how much time counts; parts go into the scratch."""
     statistics_of(x, state, settings, scratch)
     for i in range(scratch.parts.shape[0]):
-        part = -log_p_value(state.memory, i, scratch.statistics[i])
-        # Beyond 300 nats nothing is told apart, and exp would overflow.
-        scratch.parts[i] = 300.0 if part > 300.0 else part
+        scratch.parts[i] = part_of(scratch.statistics[i], state.memory, i)
     gate = predictability(state.past, state.clock)
     return combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums), gate
 
@@ -315,8 +342,7 @@ def ask_rows(X, handle, out):
     state, settings, scratch = handle.content
     for t in range(len(X)):
         score, gate = score_row(X[t], state, settings, scratch)
-        out.score[t] = score
-        out.log_p[t] = told_log_p(log_p_value(state.combined, 0, score), score, gate, state, settings)
+        tell_row(t, score, gate, state, settings, out)
         out.parts[t] = scratch.parts
 
 
@@ -435,8 +461,7 @@ def learn_until_due(X, state, settings, scratch, out):
         x = X[t]
         # Everything about the row is told before anything learns it.
         score, gate = score_row(x, state, settings, scratch)
-        log_p = log_p_value(state.combined, 0, score)
-        out.score[t], out.log_p[t] = score, told_log_p(log_p, score, gate, state, settings)
+        log_p = tell_row(t, score, gate, state, settings, out)
         copy_vector(scratch.parts, out.parts[t])
         if out.log_p[t] < np.log(settings.false_alarm_rate):
             blame_columns(x, state, scratch)
