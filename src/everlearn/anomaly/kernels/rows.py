@@ -38,8 +38,8 @@ FAR_RATE = 0.1
 MOST_SPARED = 20.0
 MOST_WEIGHT = 100.0  # by which a heavy tail raises the weight of a view
 MISFIT, LEAST_WEIGHT = 1.25, 1e-3  # heaviness of the mixture's tail from which it does not fit; its least weight
-# Chance that rows which are held back will stay, when they are nearly a new normal; and the most of it as a share of the
-# rate of false alarms: at any rate, half of it is a 20th of the rate, and hides next to no alarm.
+# Chance that rows which are held back will stay, when they are nearly a new normal; and the most of it as a share of
+# the rate of false alarms: at any rate, half of it is a 20th of the rate, and hides next to no alarm.
 NEW_NORMAL, MOST_OF_RATE = 1e-4, 0.1
 # Law of the score with those of the rows before, worth so many rows: log-logistic, with the median and mean that scores
 # have on the clean streams in time of benchmarks/anomaly.py, and the shape that it has there.
