@@ -15,6 +15,14 @@ from numba.core.runtime.context import NRTContext
 from numba.experimental import structref
 from numba.extending import intrinsic
 
+
+def machine_code(kernel: Any, *arguments: Any) -> Any:
+    """A kernel for arguments of the types of these, which does not look at what it is given."""
+    if numba.config.DISABLE_JIT:
+        return kernel
+    return kernel.compile(tuple(numba.typeof(argument) for argument in arguments))
+
+
 if numba.config.DISABLE_JIT:
 
     class Handle:

@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_vector, zero_stack
 from everlearn.linalg.column_scan import has_gaps
 from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
-from everlearn.linalg.handle import hold, lent
+from everlearn.linalg.handle import hold, lent, machine_code
 from everlearn.linalg.priority_sample import offer_row
 from everlearn.linalg.uniforms import normal_numbers
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
@@ -298,10 +297,8 @@ def learn_contiguous(handle):
 
     It does not look at its arguments: for a single row of eight columns, numba's look takes a quarter of the call.
     """
-    if numba.config.DISABLE_JIT:
-        return learn_rows
     rows, weights = np.empty((1, 1)), np.empty(1)
-    return learn_rows.compile(tuple(numba.typeof(a) for a in (rows, weights, handle, rows)))
+    return machine_code(learn_rows, rows, weights, handle, rows)
 
 
 @inlined
