@@ -47,3 +47,12 @@ def frame_of(D):
     """A frame with a centre and scales other than one."""
     inverse = 2.0 ** np.arange(-2.0, D - 2.0)
     return Frame(np.linspace(-1.0, 2.0, D), inverse, -np.log(inverse))
+
+
+def finish(steps):
+    """What a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value

@@ -9,7 +9,7 @@ from everlearn.mixture.keep.problem import problem_of
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em
 from everlearn.mixture.kernels.fitting import UNMARKED
-from mixture_toys import groups, settings_for, shape_of
+from mixture_toys import finish, groups, settings_for, shape_of
 
 D = 2
 
@@ -33,14 +33,6 @@ def fit_of(problem, R):
 
 def evidence_of(problem, fit):
     return evidence(problem.rows, fit.R, fit.moments, moves.evidence_shape(fit.shape), problem.world)
-
-
-def finish(steps):
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value
 
 
 @pytest.fixture

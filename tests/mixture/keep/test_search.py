@@ -11,7 +11,7 @@ from everlearn.mixture.keep.search import Seen
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import fitting
 from everlearn.mixture.kernels.em import Moments
-from mixture_toys import groups, settings_for
+from mixture_toys import finish, groups, settings_for
 
 D, K = 3, 12
 
@@ -22,15 +22,6 @@ def case(n=960):
     world = world_of_rows(Z, np.ones(n), 1.0)
     problem = problem_of(Z, np.ones(n), world, np.full(D, 1e-3), settings_for(D), 3)
     return problem, 0.99 * np.eye(K)[label] + 0.01 / K
-
-
-def finish(steps):
-    """What a generator returns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value
 
 
 @pytest.fixture
