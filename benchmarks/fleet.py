@@ -1,7 +1,7 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
     python benchmarks/fleet.py [merge groups kills engines sensors] [--quick] [--groups 100000]
-        [--devices 1000] [--kills 20] [--seeds 3]
+        [--devices 1000] [--kills 20] [--seeds 10]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
 saved; `everlearn merge` then merges the folder in a process of its own. The large fleet has each file ten times, as
@@ -45,7 +45,7 @@ from everlearn.streams.store.store import Store
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
 SHARDS = 16
-SEEDS = (0, 1, 2)
+SEEDS = tuple(range(10))
 
 
 def synthetic(rng: np.random.Generator) -> np.ndarray:
@@ -91,7 +91,8 @@ def table(seeds: tuple[int, ...]) -> str:
         single, merged, K, M = runs.mean(axis=0)
         gaps = 100.0 * (runs[:, 1] - runs[:, 0]) / np.abs(runs[:, 0])
         shape = f"{len(X)} x {X.shape[1]}"
-        gap = f"**{gaps.mean():+.1f} %** ({gaps.min():+.1f} to {gaps.max():+.1f})"
+        error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
+        gap = f"**{gaps.mean():+.1f} %** ± {error:.1f} ({gaps.min():+.1f} to {gaps.max():+.1f})"
         cells = [name, shape, f"{K:.0f} / {M:.0f}", f"{single:.2f}", f"{merged:.2f}", gap]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
