@@ -119,15 +119,28 @@ def test_the_prior_of_the_evidence_counts_for_two_rows_at_most():
     assert moves.evidence_shape(shape_of(D, tau=0.5)).tau == 0.5
 
 
-def test_a_split_far_from_hope_is_left_after_its_first_steps(monkeypatch):
-    """One Gaussian of many columns; two far groups in as many columns are divided as ever."""
-    steps, evidence_of_divisions = [], moves.evidence_of_divisions
+@pytest.fixture
+def steps(monkeypatch):
+    """EM steps of the trials, in their order."""
+    taken, evidence_of_divisions = [], moves.evidence_of_divisions
 
     def counted(*arguments):
-        steps.append(arguments[4].steps)
+        taken.append(arguments[4].steps)
         evidence_of_divisions(*arguments)
 
     monkeypatch.setattr(moves, "evidence_of_divisions", counted)
+    return taken
+
+
+def test_a_split_that_is_without_hope_after_more_steps_has_no_last_ones(steps):
+    """One Gaussian of few columns loses less at first than the price and HOPELESS, and does not make up for it."""
+    Z = np.random.default_rng(0).normal(size=(2000, 4))
+    assert finish(moves.propose_split(*case(np.ones((2000, 1)), Z), 0)) is None
+    assert set(steps) == {moves.STEPS, moves.MORE_STEPS}
+
+
+def test_a_split_far_from_hope_is_left_after_its_first_steps(steps):
+    """One Gaussian of many columns; two far groups in as many columns are divided as ever."""
     Z = np.random.default_rng(0).normal(size=(600, 20))
     assert finish(moves.propose_split(*case(np.ones((600, 1)), Z), 0)) is None
     assert set(steps) == {moves.STEPS}
