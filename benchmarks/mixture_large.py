@@ -3,8 +3,9 @@
     python benchmarks/mixture_large.py [--quick]
 
 Processor time of one thread; searches are part of it. "Converged" is one fit of scikit-learn with the true number of
-components; an iteration is its own E-step and M-step. A mixture of 784 columns has low-rank covariances by default,
-scikit-learn's has full ones.
+components; an iteration is its own E-step and M-step. One pass is in batches of 1,000 rows, and in one call with all of
+them, as scikit-learn gets them. A mixture of 784 columns has low-rank covariances by default, scikit-learn's has full
+ones.
 """
 
 import warnings

@@ -4,7 +4,8 @@
 
 Processor time of one thread; searches are part of it. "At once" is a fresh model's `fit` and a first score;
 scikit-learn's counterpart is one fit for each of ten numbers of components, of which BIC takes one. "Converged" is one
-fit of scikit-learn with the true number of components; an iteration is its own E-step and M-step on the same rows.
+fit of scikit-learn with the true number of components; an iteration is its own E-step and M-step on the same rows. One
+pass is in batches of 1,000 rows, and in one call with all of them, as scikit-learn gets them.
 """
 
 import time
@@ -24,8 +25,8 @@ from everlearn.mixture import blocks, learn
 WIDE = (64, 128, 256, 512, 784)
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 ONE_PASS = [
-    "| | rows | one pass, s | components | converged fit, s | its iterations | one iteration, s |",
-    "|---|---|---|---|---|---|---|",
+    "| | rows | one pass, s | in one call, s | components | converged fit, s | its iterations | one iteration, s |",
+    "|---|---|---|---|---|---|---|---|",
 ]
 HEADER = ["| stream | rows | seconds | rows a second | components |", "|---|---|---|---|---|"]
 
@@ -89,12 +90,12 @@ def one_pass(X):
     """One pass, a converged fit with five components, and one EM iteration, on the same rows."""
     n, D = X.shape
     ours, model = learned(X, 1000)
+    at_once, _ = learned(X, n)
     em = GaussianMixture(5, reg_covar=1e-3, random_state=0)
     converged, _ = timed(lambda: em.fit(X))
     iteration, _ = timed(lambda: em._m_step(X, em._e_step(X)[1]))
-    return (
-        f"| D = {D} | {n:,} | {ours:.2f} | {model.n_components_} | {converged:.2f} | {em.n_iter_} | {iteration:.2f} |"
-    )
+    seconds = f"{ours:.2f} | {at_once:.2f} | {model.n_components_} | {converged:.2f} | {em.n_iter_} | {iteration:.2f}"
+    return f"| D = {D} | {n:,} | {seconds} |"
 
 
 def wide_rows(sizes):
