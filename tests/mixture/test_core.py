@@ -1,5 +1,7 @@
 """The cores behind the estimator: what is counted of rows, which state answers, and which model lends a column."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,18 @@ def test_rows_and_weights_are_counted_at_every_stage(changes, n):
     kept = own.rows_inside(state)
     assert own.keeps_rows(state) == (kept > 0 or "parts" not in changes)
     assert kept == (n if "parts" not in changes or n < WARMUP else 0)
+
+
+@pytest.mark.parametrize("kind", ["full", "adaptive"])
+@pytest.mark.parametrize("n", [20, 60, 95, 130])
+def test_a_snapshot_stays_what_it_was_while_learning_goes_on(kind, n):
+    """In the warm-up, in the lag of a search, between searches: no array that learning changes is shared."""
+    own = core(kind)
+    state = learned(own, n)
+    before, kept = pickle.dumps(state), own.snapshot(state)
+    assert pickle.dumps(kept) == before
+    learned(own, 200, state=state, first=n)
+    assert pickle.dumps(kept) == before
 
 
 @pytest.mark.parametrize("n", [20, 60, 95])

@@ -15,9 +15,13 @@ def slot_for_row(weight, sample, rate, seed):
     """
     room, size = sample.rows.shape[0], sample.size[0]
     # In logs: under forgetting weights grow exponentially with the number of rows and would overflow.
-    log_weight = np.log(weight) + rate * sample.offered[0]
-    key = log_weight - np.log(uniform(seed, sample.offered[0]))
+    log_weight = (0.0 if weight == 1.0 else np.log(weight)) + rate * sample.offered[0]
+    u = uniform(seed, sample.offered[0])
     sample.offered[0] += 1
+    # -log u <= 1/u - 1: most rows of a long stream are below the level by this bound, which needs no logarithm.
+    if size == room and 1.0 - u <= (sample.level[0] - log_weight) * u:
+        return -1
+    key = log_weight - np.log(u)
     slot = size
     if size < room:
         sample.size[0] = size + 1

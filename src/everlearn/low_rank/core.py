@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from scipy.special import chdtri, ndtr
 
+from everlearn.base.snapshot import copied
 from everlearn.errors import InputError
 from everlearn.gaussian.factor_analysers import FactorMixture
 from everlearn.linalg.backend_torch import TorchDevice, torch_device
@@ -90,6 +91,10 @@ class LowRankCore:
     def adopted(self, state: State) -> State:
         """The state with as many directions as this core keeps."""
         return columns.with_rank(state, self.settings)
+
+    def snapshot(self, state: State) -> State:
+        """A copy to go back to."""
+        return copied(state)  # type: ignore[no-any-return]
 
     @property
     def place(self) -> TorchDevice | None:

@@ -68,6 +68,10 @@ class FullCore:
         """A state of this core that knows what `state` does, which forgets nothing and is used up."""
         return state
 
+    def snapshot(self, state: Any) -> Any:
+        """A copy to go back to."""
+        return learn.snapshot(state)
+
     def answering(self, state: Any) -> Answering:
         """The one place that decides which state answers."""
         return Answering(state, self.settings, self.progress)
@@ -232,6 +236,10 @@ class AdaptiveCore(FullCore):
     def adopted(self, state: State) -> Any:
         """A bank whose members all know what `state` does, which forgets nothing and is used up."""
         return adaptive.init(state, self.members)
+
+    def snapshot(self, state: Bank) -> Any:
+        """A copy to go back to."""
+        return state._replace(members=[learn.snapshot(member) for member in state.members])
 
     def answering(self, state: Bank) -> Answering:
         """The best member."""

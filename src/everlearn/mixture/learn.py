@@ -217,6 +217,15 @@ def with_own_components(model: Model) -> Model:
     return model._replace(components=copied(model.components))
 
 
+def snapshot(state: State) -> State:
+    """A copy of all that learning changes in place; frame, shape and world are exchanged, and are shared."""
+    model = None if state.model is None else with_own_components(state.model)
+    rows, weights, n = state.pending
+    return State(
+        state.n, state.frame, model, state.searched, _own(state.reservoir), Pending(rows.copy(), weights.copy(), n)
+    )
+
+
 def update(
     model: Model,
     frame: Frame | None,

@@ -10,6 +10,7 @@ from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
 from everlearn.linalg.handle import hold, lent, machine_code
 from everlearn.linalg.priority_sample import offer_row
+from everlearn.linalg.simd import larger, minus, put, smaller, spread, take, times
 from everlearn.linalg.uniforms import normal_numbers
 from everlearn.mixture.kernels.covariance import LOG_2PI, covariance_factor, invert_factor, posterior_scatter
 from everlearn.mixture.kernels.distances import LANES, distances_of_eight
@@ -202,15 +203,19 @@ def block_for(C, D, gaps):
 
 @inlined
 def load_eight(X, first, frame, block):
-    """Eight rows of the data into a block, or those that are left: what other lanes hold, nobody reads."""
-    D = X.shape[1]
-    for lane in range(min(LANES, X.shape[0] - first)):
-        row, observed = X[first + lane], 0
+    """Eight rows of the data into a block; the last row stands for those beyond the end."""
+    n, D = X.shape
+    for lane in range(LANES):
+        row, observed = X[min(first + lane, n - 1)], 0
         for i in range(D):
-            z = limited((row[i] - frame.centre[i]) * frame.inverse[i])
-            observed += not np.isnan(z)
-            block.X[i, lane] = z
+            observed += not np.isnan(row[i])
+            block.X[i, lane] = row[i]
         block.observed[lane] = observed
+    low, high = spread(-FARTHEST), spread(FARTHEST)
+    for i in range(D):
+        z = times(minus(take(block.X, i * LANES), 1.0, spread(frame.centre[i])), frame.inverse[i])
+        # Of a comparison with NaN the second one is left, which is z.
+        put(block.X, i * LANES, larger(low, smaller(high, z)))
 
 
 @kernel
@@ -248,6 +253,7 @@ def learn_in_own_block(X, weights, handle, out):
 def learn_in(block, X, weights, handle, out):
     """`learn_rows` in a block."""
     c, shape, background, frame, reservoir, rule, along, watch, _ = lent(handle)
+    log_scale = frame.log_scale.sum()
     for first in range(0, X.shape[0], LANES):
         load_eight(X, first, frame, block)
         for k in range(c.size[0]):
@@ -274,7 +280,8 @@ def learn_in(block, X, weights, handle, out):
             distance = join(lane, c, gaps, block)
             beyond = distance > threshold and not gaps
             block.joints[c.size[0]] = background_joint(block.x, background, block.e) if beyond else -np.inf
-            log_density = share(c.size[0] + 1, block.joints) - np.log(c.total[0]) - log_scale_of(X[t], frame)
+            in_frame = share(c.size[0] + 1, block.joints) - np.log(c.total[0])
+            log_density = in_frame - (log_scale_of(X[t], frame) if gaps else log_scale)
             out[0, t], out[1, t] = log_density, distance
             if watch.counts[0] >= 0:
                 watch_next(observed, log_density, distance, watch)
@@ -362,8 +369,11 @@ def share(n, joints):
         v = joints[k] - top
         joints[k] = 0.0
         if v > -NEGLIGIBLE:
-            joints[k] = np.exp(v)
+            joints[k] = 1.0 if v == 0.0 else np.exp(v)
             s += joints[k]
+    # Where groups are apart, most rows belong to one component alone.
+    if s == 1.0:
+        return top
     for k in range(n):
         joints[k] /= s
     return top + np.log(s)
