@@ -8,6 +8,7 @@ from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state
 from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.rows import (
+    as_it_fits,
     ask_rows,
     blame_rows,
     combined_score,
@@ -29,6 +30,11 @@ from naive import anomaly as naive
 @kernel
 def score_of_parts(parts, heaviness, gate, settings, sums):
     return combined_score(parts, heaviness, gate, settings, sums)
+
+
+@kernel
+def fitting(part, value, memory, gate):
+    return as_it_fits(part, value, memory, gate)
 
 
 @kernel
@@ -56,6 +62,23 @@ def test_the_combined_score_is_a_mean_of_inverse_p_values():
     # Statistics that agree are told as they are, whatever the weights; where none is told, there is no score.
     assert score_of_parts(np.full(V, 3.7), heaviness, 0.4, SETTINGS, sums) == pytest.approx(3.7)
     assert np.isnan(score_of_parts(np.full(V, np.nan), heaviness, 0.4, SETTINGS, sums))
+
+
+@pytest.mark.parametrize("heaviness", [0.6, 2.0, 50.0])
+@pytest.mark.parametrize("gate", [0.0, 0.5, 1.0])
+def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
+    """A line between the tail's nats and those of the rank; what lies beyond all remembered values keeps the tail's."""
+    memory, remembered = init(2, SETTINGS).memory, np.random.default_rng(9).exponential(2.0, size=700)
+    for value in remembered:
+        remember(memory, 0, value)
+    memory.heaviness[0] = heaviness
+    largest, room = remembered.max(), memory.ring.shape[1]
+    for value, part in ((1.0, 0.4), (largest - 0.5, 25.0), (largest, 30.0), (largest + 0.1, 31.0)):
+        twin = naive.as_it_fits(part, value, remembered, heaviness, gate, room)
+        assert fitting(part, value, memory, gate) == pytest.approx(twin, abs=2e-2)
+    assert fitting(31.0, largest + 0.1, memory, gate) == 31.0
+    assert (fitting(30.0, largest, memory, gate) == 30.0) == (heaviness < 1.0 or gate == 1.0)
+    assert np.isnan(fitting(np.nan, np.nan, memory, gate))
 
 
 def told_of_rows_before(recent, gate, log_p=-1.2, score=0.8):

@@ -182,7 +182,13 @@ def log_p_value(memory, i, value):
         return np.nan
     if value > memory.threshold[i]:
         return memory.share[i] + tail_log_p(value - memory.threshold[i], memory.scale[i], memory.shape[i])
-    ordered = memory.ordered[i]
+    return rank_log_p(memory, i, value)
+
+
+@inner
+def rank_log_p(memory, i, value):
+    """Log of the share of values of statistic i that are at least `value`, by rank alone."""
+    ordered, m = memory.ordered[i], memory.size[i]
     below = place(ordered, m, value)
     # A statistic of which nearly all values are equal, as repeats, has thousands of ties: they are not stepped through.
     upto = place_after(ordered, m, value) if below < m and ordered[below] == value else below

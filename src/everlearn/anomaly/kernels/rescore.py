@@ -16,6 +16,7 @@ from everlearn.anomaly.kernels.past import advance, predictability
 from everlearn.anomaly.kernels.rows import (
     ALWAYS_REMEMBERED,
     any_observed,
+    as_it_fits,
     combined_score,
     next_recent,
     part_of,
@@ -151,4 +152,5 @@ def combine(statistics, state, settings, scratch, out):
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):
             scratch.parts[i] = part_of(statistics[t, i], state.memory, i)
+        scratch.parts[0] = as_it_fits(scratch.parts[0], statistics[t, 0], state.memory, gate)
         out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)
