@@ -75,13 +75,13 @@ def left_out_atypicality(i, X):
     return atypicality(X[i], np.ones(1), rest.mean(axis=0)[None], np.cov(rest.T, bias=True)[None])
 
 
-def as_it_fits(part, value, remembered, heaviness, gate, room):
+def as_it_fits(part, value, remembered, heaviness, gate):
     """Nats of the mixture's statistic: between those by the tail's law and by the rank, on a line that misfit moves."""
     if value > remembered.max():
         return part
     by_rank = -log_p_by_rank(value, remembered)
     misfit = np.clip(1.25 / heaviness, 1e-3, 1.0)
-    return np.interp(misfit ** ((1 - gate) * len(remembered) / room), [0, 1], [min(part, by_rank), part])
+    return np.interp(misfit ** (1 - gate), [0, 1], [min(part, by_rank), part])
 
 
 def combined_score(parts, heaviness, gate, settings):

@@ -68,13 +68,18 @@ def test_the_combined_score_is_a_mean_of_inverse_p_values():
 @pytest.mark.parametrize("gate", [0.0, 0.5, 1.0])
 def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
     """A line between the tail's nats and those of the rank; what lies beyond all remembered values keeps the tail's."""
-    memory, remembered = init(2, SETTINGS).memory, np.random.default_rng(9).exponential(2.0, size=700)
-    for value in remembered:
+    memory = init(2, SETTINGS).memory
+    remembered = np.random.default_rng(9).exponential(2.0, size=memory.ring.shape[1])
+    largest = remembered.max()
+    for value in remembered[:-1]:
         remember(memory, 0, value)
     memory.heaviness[0] = heaviness
-    largest, room = remembered.max(), memory.ring.shape[1]
+    # One value is still missing.
+    assert fitting(30.0, largest - 0.5, memory, gate) == 30.0
+    remember(memory, 0, remembered[-1])
+    memory.heaviness[0] = heaviness
     for value, part in ((1.0, 0.4), (largest - 0.5, 25.0), (largest, 30.0), (largest + 0.1, 31.0)):
-        twin = naive.as_it_fits(part, value, remembered, heaviness, gate, room)
+        twin = naive.as_it_fits(part, value, remembered, heaviness, gate)
         assert fitting(part, value, memory, gate) == pytest.approx(twin, abs=2e-2)
     assert fitting(31.0, largest + 0.1, memory, gate) == 31.0
     assert (fitting(30.0, largest, memory, gate) == 30.0) == (heaviness < 1.0 or gate == 1.0)

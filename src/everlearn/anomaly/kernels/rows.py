@@ -94,15 +94,14 @@ def as_it_fits(part, value, memory, gate):
     """-log p-value `part` of the mixture's statistic, which is `value`: by its rank where the mixture does not fit.
 
     There the law of the tail does not hold. Usual rows that lie far out keep coming, and by that law they would stand
-    before all that other views find: on Shuttle 72 rows have 8 nats and more, where 5 are expected. Of few remembered
-    values the rank says little, and where time decides the past does not ask how well the mixture fits. A value beyond
-    all that are remembered never came, and keeps its p-value.
+    before all that other views find: on Shuttle 72 rows have 8 nats and more, where 5 are expected. It stands while
+    the memory is not full, as of few values the rank says little; for a value beyond all that are remembered, which
+    never came; and where time decides.
     """
     ranked, m = -rank_log_p(memory, 0, value), memory.size[0]
-    if not part > ranked or value > memory.ordered[0, m - 1]:
+    if m < memory.ring.shape[1] or not part > ranked or value > memory.ordered[0, m - 1]:
         return part
-    full = m / memory.ring.shape[1]
-    return ranked + misfit_weight(memory.heaviness[0]) ** (full * (1.0 - gate)) * (part - ranked)
+    return ranked + misfit_weight(memory.heaviness[0]) ** (1.0 - gate) * (part - ranked)
 
 
 @inner
