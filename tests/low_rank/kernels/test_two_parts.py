@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.low_rank.keep.evidence import coordinates, group_of
+from everlearn.low_rank.keep.evidence import coordinates
 from everlearn.low_rank.kernels import two_parts
 from everlearn.low_rank.kernels.two_parts import CONVERGED, DIED, UNDER_WAY, Part
 from low_rank_toys import one, several
@@ -13,14 +13,14 @@ from naive import low_rank as naive
 
 def group(seed, n=60, D=12, K=2):
     rng = np.random.default_rng(seed)
-    return coordinates(group_of(several(rng, n, D, K=K), rng.uniform(0.5, 2.0, size=n)))
+    return coordinates(several(rng, n, D, K=K), rng.uniform(0.5, 2.0, size=n))
 
 
 def test_densities_are_those_of_gaussians_of_all_columns():
     """Gaussians with directions inside the coordinates: the same as in 6 columns, by scipy."""
     rng = np.random.default_rng(1)
     X, U = rng.normal(size=(8, 6)), np.linalg.qr(rng.normal(size=(6, 6)))[0]
-    rows = coordinates(group_of(X, np.ones(8)))
+    rows = coordinates(X, np.ones(8))
     parts = [
         Part(3.0, rows.Z[0], np.eye(6)[:1], np.array([5.0]), 0.7),
         Part(1.0, rows.Z[1], np.eye(6)[2:4], np.array([2.0, 1.5]), 0.4),
@@ -48,14 +48,14 @@ def test_a_fit_is_that_of_an_eigendecomposition(rank):
 
 def test_a_fit_finds_noise_and_directions_and_counts_rows_by_their_share():
     X = one(np.random.default_rng(2), 400, 16)
-    part = two_parts.fit(coordinates(group_of(X, np.ones(400))), np.ones(400), 8)
+    part = two_parts.fit(coordinates(X, np.ones(400)), np.ones(400), 8)
     assert part.weight == 400.0
     np.testing.assert_allclose(part.variance, [50.0, 20.0, 8.0], rtol=0.25)
     assert part.noise == pytest.approx(1.0, abs=0.1)
     share = np.ones(400)
     share[:50] = 2.0
-    double = two_parts.fit(coordinates(group_of(X, np.ones(400))), share, 8)
-    twice = two_parts.fit(coordinates(group_of(np.concatenate([X, X[:50]]), np.ones(450))), np.ones(450), 8)
+    double = two_parts.fit(coordinates(X, np.ones(400)), share, 8)
+    twice = two_parts.fit(coordinates(np.concatenate([X, X[:50]]), np.ones(450)), np.ones(450), 8)
     np.testing.assert_allclose(double.variance, twice.variance, rtol=0.02)
 
 
