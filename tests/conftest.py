@@ -22,6 +22,22 @@ ROOT = Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def forget_stale_kernels() -> None:
+    """Delete what numba has compiled of the tests' own kernels before the last change of the sources.
+
+    A kernel of the library is stamped with all the files that it is made of, one of a test with the test's file alone:
+    it would go on testing the functions that it was compiled with.
+    """
+    newest = max(file.stat().st_mtime for file in (ROOT / "src").rglob("*.py"))
+    for index in (ROOT / "tests").rglob("*.nbi"):
+        # Another worker may have deleted it.
+        if index.exists() and index.stat().st_mtime < newest:
+            index.unlink(missing_ok=True)
+
+
+forget_stale_kernels()
+
 settings.register_profile(
     "everlearn",
     derandomize=True,

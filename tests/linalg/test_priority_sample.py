@@ -48,15 +48,16 @@ def sampled(X, weights, room, rate=0.0, seed=0):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05])
-def test_the_rows_of_highest_priority_stay(rate):
+@pytest.mark.parametrize("n", [25, 40, 300])
+def test_the_rows_of_highest_priority_stay(rate, n):
     rng = np.random.default_rng(0)
-    X, weights = rng.normal(size=(300, 2)), rng.uniform(0.5, 3.0, 300)
-    u = np.empty(300)
+    X, weights = rng.normal(size=(n, 2)), rng.choice([0.5, 1.0, 3.0], n)
+    u = np.empty(n)
     uniforms(7, u)
-    priorities = np.log(weights) + rate * np.arange(300) - np.log(u)
+    priorities = np.log(weights) + rate * np.arange(n) - np.log(u)
     order = np.argsort(-priorities)
     sample = sampled(X, weights, 20, rate, seed=7)
-    assert sample.offered[0] == 300
+    assert sample.offered[0] == n
     np.testing.assert_allclose(np.sort(sample.keys), np.sort(priorities[order[:20]]), rtol=1e-12)
     assert sample.level[0] == pytest.approx(priorities[order[20]], rel=1e-12)
     np.testing.assert_array_equal(np.sort(sample.rows[:, 0]), np.sort(X[order[:20], 0]))
