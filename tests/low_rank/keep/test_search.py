@@ -38,6 +38,18 @@ def test_four_are_found_and_their_rows_told_apart():
     assert ((rank >= 2) & (rank <= 4)).all()
 
 
+def test_groups_without_few_strong_directions_are_not_split():
+    """Five Gaussians with covariances of full rank and fewer rows than columns each."""
+    rng = np.random.default_rng(0)
+    D, K = 784, 5
+    X = np.concatenate([
+        4.0 * rng.normal(size=D) + rng.normal(size=(300, D)) @ (np.eye(D) + 0.3 * rng.normal(size=(D, D)) / np.sqrt(D))
+        for _ in range(K)
+    ])  # fmt: skip
+    components, _, _ = found(rng.permutation(X))
+    assert len(components.n) == K
+
+
 def test_groups_that_are_not_two_are_merged():
     rng = np.random.default_rng(1)
     X = one(rng, 120, 100)

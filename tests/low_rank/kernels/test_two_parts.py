@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from everlearn.low_rank.keep.evidence import coordinates
+from everlearn.low_rank.keep import evidence
 from everlearn.low_rank.kernels import two_parts
 from everlearn.low_rank.kernels.two_parts import CONVERGED, DIED, UNDER_WAY, Part
 from low_rank_toys import one, several
 from naive import low_rank as naive
+
+
+def coordinates(X, weights):
+    return evidence.coordinates(evidence.group_of(X, weights))
 
 
 def group(seed, n=60, D=12, K=2):

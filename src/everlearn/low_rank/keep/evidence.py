@@ -19,6 +19,8 @@ from everlearn.typing import Array
 
 # Principal coordinates of a group, at most.
 COORDINATES = 48
+# An axis is empty if its eigenvalue is at most this share of the largest: rounding of single precision.
+EMPTY = 1e-6
 # Rounds of expectation-maximisation from each start.
 ROUNDS = 5
 # Rounds after which the best starts are chosen, and how many of them go on.
@@ -32,16 +34,33 @@ FOLDS = 3
 PRICE = 4.0
 
 
-def coordinates(Y: Array, weights: Array) -> Coordinates:
-    """Principal coordinates of rows whose columns have noise of about one."""
-    m, D = Y.shape
+class Group(NamedTuple):
+    """Rows by their inner products: where they are fewer than columns, all that a Gaussian of them depends on."""
+
+    gram: Array  # (m, m), of the rows about their mean
+    weights: Array  # (m,)
+    D: int  # columns
+
+
+def group_of(Y: Array, weights: Array) -> Group:
+    """Rows whose columns have noise of about one, as a group."""
     E = np.asarray(Y - weights @ Y / weights.sum(), dtype=np.float32)
-    # Rows are fewer than columns: the m x m Gram matrix has all that a Gaussian of these rows depends on.
-    G = (E @ E.T).astype(np.float64)
+    return Group((E @ E.T).astype(np.float64), weights, Y.shape[1])
+
+
+def coordinates(group: Group, learned: NDArray[np.bool_] | None = None) -> Coordinates:
+    """All rows in the principal coordinates of those that are learned, or of all."""
+    G, weights, D = group
+    own = np.ones(len(G), np.bool_) if learned is None else learned
+    share = weights[own] / weights[own].sum()
+    # (x_i - c)'(x_j - c) about the mean c of the learned rows
+    to_mean = G[:, own] @ share
+    G = G - to_mean[:, None] - to_mean + share @ to_mean[own]
+    m = len(share)
     P = min(COORDINATES, m - 1, D)
-    value, V = eigh(G, subset_by_index=[m - P, m - 1], check_finite=False)
-    # V sqrt(value) are the rows along the principal axes; the axes themselves are never formed.
-    Z = np.ascontiguousarray(V * np.sqrt(np.maximum(value, 0.0)))
+    value, V = eigh(G[np.ix_(own, own)], subset_by_index=[m - P, m - 1], check_finite=False)
+    # An axis is E'v / sqrt(value) and is never formed; one without rows along it is zero.
+    Z = G[:, own] @ (V / np.where(value > EMPTY * value[-1], np.sqrt(np.maximum(value, 0.0)), np.inf))
     return Coordinates(Z, np.maximum(np.diagonal(G) - (Z * Z).sum(axis=1), 0.0), weights, D)
 
 
@@ -119,13 +138,40 @@ class Verdict(NamedTuple):
     gain_of_given: float  # of the parting that was given, as it is; -inf without one
 
 
-def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) -> Work:
+def confirm(trial: Trial, group: Group) -> Work:
+    """Nats by which the two Gaussians of a trial predict rows better that had no say in their axes either.
+
+    Rows to be predicted have drawn the axes of all rows to themselves: 500 rows of one Gaussian in 784 columns seem to
+    gain 0.5 nats a row by being two, where fresh rows lose 1.4; five Gaussians became 31 components.
+    """
+    held_out, in_sample = 0.0, 0.0
+    for learned, share in zip(trial.folds.learned, trial.shares, strict=True):
+        rows = coordinates(group, learned)
+        yield
+        own, asked = some(rows, learned), some(rows, ~learned)
+        one = two_parts.fit(own, np.ones(len(own.rest)), trial.folds.rank)
+        end, first, second = two_parts.em(own, share.copy(), 1, trial.folds.rank)
+        if end == two_parts.DIED:
+            return -np.inf
+        held_out += two_parts.log_likelihood(asked, first, second) - two_parts.log_likelihood_of_one(asked, one)
+        in_sample += two_parts.log_likelihood(own, first, second) - two_parts.log_likelihood_of_one(own, one)
+        yield
+    in_sample /= FOLDS - 1  # times that a row is learned
+    # Two Gaussians of all rows predict better than those of the rows without a fold: if the gain of n rows is a - b / n
+    # on fresh rows, it is a + b / n on themselves (Akaike), and grows by this much from (FOLDS - 1) / FOLDS of them.
+    return held_out + (in_sample - held_out) / (2.0 * FOLDS)
+
+
+def judge(group: Group, rank: int, given: NDArray[np.bool_] | None = None) -> Work:
     """Part a group in two, and say by how much that predicts rows better: each fold of them by the other folds.
 
     In-sample likelihood is no guide where there are fewer rows than columns: wrong partings fit their own rows better
     than the right one. Rows of a single Gaussian lose by being split, about half a nat for each parameter, which is
-    far more than the best of a few starts gains by chance. Work in slices; its result is a `Verdict`.
+    far more than the best of a few starts gains by chance. Partings are compared in the axes of all rows, and the best
+    has to be confirmed. Work in slices; its result is a `Verdict`.
     """
+    rows = coordinates(group)
+    yield
     folds = Folds(rows, rank)
     yield
     trials = [Trial(folds, side) for side in starts(rows)]
@@ -146,6 +192,7 @@ def judge(rows: Coordinates, rank: int, given: NDArray[np.bool_] | None = None) 
         if trial.gain > -np.inf and two_parts.em(rows, share, ROUNDS, rank)[0] != two_parts.DIED:
             side = share > 0.5
             if side.any() and not side.all():
-                return Verdict(trial.gain, side, as_given)
+                confirmed = (yield from confirm(trial, group)) if trial.gain > PRICE else trial.gain
+                return Verdict(trial.gain if confirmed > PRICE else confirmed, side, as_given)
         yield
     return Verdict(-np.inf, np.zeros(len(rows.rest), np.bool_), as_given)

@@ -136,13 +136,13 @@ class Search:
             found = yield from learn_component(self.rows[own], self.weights[own], self.settings)
         return found
 
-    def coordinates(self, own: Labels) -> Work:
-        """Principal coordinates of some rows, with columns in units of their noise."""
+    def group(self, own: Labels) -> Work:
+        """Some rows as a group, with columns in units of their noise."""
         component = yield from self.component(own)
         psi = 1.0 / self.readout(component).inverse_psi[0]
         Y = self.rows[own] / np.sqrt(psi)
         yield
-        found = evidence.coordinates(Y, self.weights[own])
+        found = evidence.group_of(Y, self.weights[own])
         yield
         return found
 
@@ -159,8 +159,8 @@ class Search:
         """`evidence.judge` of some rows; what was judged before is remembered."""
         key = own.tobytes(), b"" if side is None else side.tobytes()
         if key not in self.verdicts:
-            rows = yield from self.coordinates(own)
-            self.verdicts[key] = yield from evidence.judge(rows, self.settings.rank, side)
+            group = yield from self.group(own)
+            self.verdicts[key] = yield from evidence.judge(group, self.settings.rank, side)
         return self.verdicts[key]
 
     def part(self, own: Labels, side: NDArray[np.bool_]) -> Work:
