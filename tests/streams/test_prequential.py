@@ -15,6 +15,7 @@ from everlearn import (
     VariationalPPCA,
 )
 from everlearn.monitoring import page_hinkley as change
+from everlearn.monitoring.event_log import events
 from everlearn.streams import prequential as monitors
 from everlearn.streams.prequential import SCORED_ROWS, PrequentialMonitor
 from everlearn.typing import CalibratedModel, PrequentialModel
@@ -68,6 +69,14 @@ def test_the_program_and_python_agree_on_novelties():
         assert [tuple(event)[:3] for event in events] == [tuple(event) for event in model.events_]
         counts[level] = monitor.n_novel
     assert counts[1e-12] <= counts[1e-4] < counts[0.05]
+
+
+def test_events_that_were_given_out_are_not_listed_again(monkeypatch):
+    listed = []
+    monkeypatch.setattr(monitors.event_log, "events", lambda log, since=0: listed.append(since) or events(log, since))
+    monitor = PrequentialMonitor(IncrementalGaussianMixture())
+    found = [len(monitor.score_then_learn(STREAM[start : start + 100]).events) for start in range(0, 1500, 100)]
+    assert listed[-1] == sum(found[:-1]) > 0
 
 
 def test_no_event_of_a_large_batch_is_lost():

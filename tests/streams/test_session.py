@@ -48,6 +48,26 @@ def test_interrupted_learning_is_the_same_learning(store):
     assert list(store.load("parts").feature_names_in_) == ["a", "b"]
 
 
+@pytest.mark.parametrize("batch", [1, 70, 2000])
+def test_the_history_says_what_happened_in_each_hundred_rows(batch):
+    session, times = Session(IncrementalGaussianMixture()), 1e6 + np.arange(2000.0)
+    batches = [slice(start, start + batch) for start in range(0, 2000, batch)]
+    results = [session.learn(X[own], times=times[own]) for own in batches]
+    scores = np.concatenate([result.log_density for result in results])
+    events = [event for result in results for event in result.events]
+    kept = session._intervals
+    assert [interval.end_row for interval in kept] == list(range(100, 2001, 100))
+    assert {"novelty", "change"} <= {event.kind for event in events}
+    for end, interval in zip(range(100, 2001, 100), kept, strict=True):
+        own = scores[end - 100 : end]
+        kinds = [event.kind for event in events if end - 100 <= event.row < end]
+        assert (interval.n_rows, interval.n_scored) == (100, np.count_nonzero(~np.isnan(own)))
+        assert (interval.n_novel, interval.n_changes) == (kinds.count("novelty"), kinds.count("change"))
+        assert interval.stream_time == times[end - 1]
+        if interval.n_scored:
+            assert interval.log_likelihood == pytest.approx(np.nanmean(own), rel=1e-12)
+
+
 def test_what_happened_is_written_once(store):
     session = Session(IncrementalGaussianMixture(), store=store)
     seen = [session.learn(X[:1200]), session.learn(X[1200:])]

@@ -6,13 +6,14 @@ Statistical theory: the prequential approach, JRSS A 147), so it needs no held-o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.errors import StateFileError
-from everlearn.monitoring import page_hinkley
+from everlearn.monitoring import event_log, page_hinkley
 from everlearn.streams.store.records import Event
 from everlearn.typing import Array, CalibratedModel, ClassifyingModel, DensityModel, PrequentialModel
 
@@ -76,6 +77,7 @@ class PrequentialMonitor:
         self.n_gaps: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._log_likelihood, self._n_scored = 0.0, 0  # sum over the rows that had a log-density
         self._first_unreported = 0  # events of earlier rows were given out
+        self._n_listed = 0  # events of the model's log that were looked at
         self._detector = page_hinkley.ChangeState()
 
     def score_then_learn(self, X: Array, y: Any = None) -> PrequentialResult:
@@ -148,6 +150,7 @@ class PrequentialMonitor:
         # A merger counts the rows of both models: the events that it brings lie before that number and are not given
         # out again.
         self._first_unreported = int(model.n_samples_seen_) if model._is_started() else 0
+        self._n_listed = 0
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -156,11 +159,23 @@ class PrequentialMonitor:
 
         They may belong to rows of earlier batches: the rows of the warm-up are learned together at its end.
         """
-        recorded = self.model.events_ if self.model._is_started() else ()
-        found = [event for event in recorded if _noticed(event) >= self._first_unreported]
+        found = [event for event in self._recorded() if _noticed(event) >= self._first_unreported]
         if found:
             self._first_unreported = _noticed(found[-1]) + 1
         return [Event(event.row, event.kind, event.value, _details(event, self.model)) for event in found]
+
+    def _recorded(self) -> Sequence[Any]:
+        """Events of the model, without those that were looked at before where its log counts them.
+
+        To list the latest thousand takes as long as to learn a thousand rows, and most parts of a batch have none.
+        """
+        if not self.model._is_started():
+            return ()
+        log = getattr(self.model, "_monitor_", None)
+        if log is None:
+            return self.model.events_  # type: ignore[no-any-return]
+        before, self._n_listed = self._n_listed, log.n_events
+        return event_log.events(log, before)
 
     def _novelties(self, X: Array, first_row: int) -> list[Event]:
         """Rows whose p-value, before they are learned, lies below the model's level."""

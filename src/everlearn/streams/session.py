@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from everlearn.errors import InputError, StateFileError
 from everlearn.streams.prequential import PrequentialMonitor, PrequentialResult
@@ -208,19 +209,29 @@ class Session:
         # a stream.
         seconds = max(time.monotonic() - self._since, 1e-9) / n
         state = (self.n_components(), forgetting_of(self.model), memory_of(self.model))
-        novel = result.novel
         # A change found at the end of a warm-up has an earlier row; it counts in the first interval of the batch.
-        changes = np.array([row - first for row in result.changes], dtype=np.int64).clip(0, n - 1)
-        ends = [*range(GRAIN_ROWS - first % GRAIN_ROWS, n, GRAIN_ROWS), n]
-        fresh = []
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            known = result.log_density[start:end]
-            known = known[~np.isnan(known)]
-            counts = int(novel[start:end].sum()), int(((changes >= start) & (changes < end)).sum()), len(known)
-            mean = float(known.mean()) if len(known) else NAN
-            moment = _at(times, end - 1)
+        changes = np.array(result.changes, dtype=np.int64).clip(first, first + n - 1) - first
+        scored = ~np.isnan(result.log_density)
+        ends = np.append(np.arange(GRAIN_ROWS - first % GRAIN_ROWS, n, GRAIN_ROWS), n)
+        starts = np.append(0, ends[:-1])
+
+        def sums(values: NDArray[Any]) -> list[Any]:
+            return np.add.reduceat(values, starts).tolist()  # type: ignore[no-any-return]
+
+        columns = zip(
+            starts.tolist(),
+            ends.tolist(),
+            sums(np.where(scored, result.log_density, 0.0)),
+            sums(result.novel.astype(np.int64)),
+            sums(np.bincount(changes, minlength=n)),
+            sums(scored.astype(np.int64)),
+            strict=True,
+        )
+        told, fresh = now(), []
+        for start, end, total, novelties, changed, known in columns:
+            mean, size, moment = total / known if known else NAN, end - start, _at(times, end - 1)
             fresh.append(
-                Interval(first + end, end - start, now(), seconds * (end - start), mean, *state, *counts, moment)
+                Interval(first + end, size, told, seconds * size, mean, *state, novelties, changed, known, moment)
             )
         self._intervals = append_intervals(self._intervals, fresh)
         self._since = time.monotonic()
