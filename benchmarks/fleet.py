@@ -1,7 +1,7 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
     python benchmarks/fleet.py [merge groups kills engines sensors] [--quick] [--groups 100000]
-        [--devices 1000] [--kills 20] [--seeds 10]
+        [--devices 1000] [--kills 20] [--seeds 20]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
 saved; `everlearn merge` then merges the folder in a process of its own. The large fleet has each file ten times, as
@@ -15,8 +15,9 @@ the end every model must be the one that learned its rows without a kill.
 
 Engines: the same Parquet files on processes, on a Dask cluster and on Spark, if it is installed.
 
-Sixteen sensors: a sixteenth of a stream each, merged to as many components as a single pass has. Real data come from
-scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its streams.
+Sixteen sensors: a sixteenth of a stream each, merged. Beside it stand a single pass, and another one over the same rows
+in another order. Real data come from scikit-learn and, where $EVERLEARN_DATA or ../shared/data is at hand, from its
+streams.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from everlearn.streams.store.store import Store
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
 SHARDS = 16
-SEEDS = tuple(range(10))
+SEEDS = tuple(range(20))
 
 
 def synthetic(rng: np.random.Generator) -> np.ndarray:
@@ -69,31 +70,36 @@ def data_sets() -> Iterator[tuple[str, np.ndarray]]:
     yield "breast cancer", load_breast_cancer().data
 
 
-def compare(X: np.ndarray, seed: int, **parameters: object) -> tuple[float, float, int, int]:
-    """Held-out log-likelihood of the single pass and of the merged shards, and the components of each."""
-    rows = np.random.default_rng(seed).permutation(X)
-    train, test = np.split(rows, [int(0.8 * len(rows))])
+def compare(X: np.ndarray, seed: int, **parameters: object) -> tuple[float, float, float, int, int]:
+    """Held-out log-likelihood of a pass, of merged shards, of a pass in another order; components of the first two."""
+    rng = np.random.default_rng(seed)
+    train, test = np.split(rng.permutation(X), [int(0.8 * len(X))])
     single = IncrementalGaussianMixture(**parameters).partial_fit(train)
-    K = single.to_sklearn().n_components
+    other = IncrementalGaussianMixture(**parameters).partial_fit(rng.permutation(train))
     shards = [IncrementalGaussianMixture(**parameters).partial_fit(part) for part in np.array_split(train, SHARDS)]
-    merged = everlearn.merge(shards, n_components=K)
-    return single.score(test), merged.score(test), K, merged.to_sklearn().n_components
+    merged = everlearn.merge(shards)
+    return *(model.score(test) for model in (single, merged, other)), single.n_components_, merged.n_components_
+
+
+def difference(scores: np.ndarray, from_scores: np.ndarray) -> str:
+    """Mean, standard error and range of differences, in percent."""
+    gaps = 100.0 * (scores - from_scores) / np.abs(from_scores)
+    error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
+    return f"**{gaps.mean():+.1f} %** ± {error:.1f} ({gaps.min():+.1f} to {gaps.max():+.1f})"
 
 
 def table(seeds: tuple[int, ...]) -> str:
     """Means over seeds as Markdown."""
     lines = [
-        "| data | rows x columns | components, single / merged | single pass | merged | difference |",
-        "|---|---|---|---|---|---|",
+        "| data | rows x columns | components, single / merged | single pass | merged | difference | another order |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, X in data_sets():
         runs = np.array([compare(X, seed) for seed in seeds])
-        single, merged, K, M = runs.mean(axis=0)
-        gaps = 100.0 * (runs[:, 1] - runs[:, 0]) / np.abs(runs[:, 0])
+        single, merged, _, K, M = runs.mean(axis=0)
+        differences = [difference(runs[:, i], runs[:, 0]) for i in (1, 2)]
         shape = f"{len(X)} x {X.shape[1]}"
-        error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
-        gap = f"**{gaps.mean():+.1f} %** ± {error:.1f} ({gaps.min():+.1f} to {gaps.max():+.1f})"
-        cells = [name, shape, f"{K:.0f} / {M:.0f}", f"{single:.2f}", f"{merged:.2f}", gap]
+        cells = [name, shape, f"{K:.0f} / {M:.0f}", f"{single:.2f}", f"{merged:.2f}", *differences]
         lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
@@ -350,9 +356,9 @@ def sensors_part(folder: Path, options: argparse.Namespace) -> str:
     return f"""## Sixteen sensors
 
 Mean held-out log-likelihood of a row, in nats: one model that saw the whole stream, and {SHARDS} models that saw a
-{SHARDS}th of its rows each, merged and reduced to as many components as the single pass answers from. Shuffled, 80 %
-learned, 20 % held out; means over {len(seeds)} shuffles, the difference in percent of the single pass (positive: the
-merged model is better), with its range.
+{SHARDS}th of its rows each, merged. Shuffled, 80 % learned, 20 % held out; means over {len(seeds)} shuffles, the
+difference in percent of the single pass (positive: the merged model is better) with its standard error (±) and range.
+The last column is the difference of a second pass over the same rows in another order: what chance does.
 
 Every model keeps a sample of its rows; merging takes the rows of highest priority of all samples and searches the
 structure of the components side by side on them. Where the samples together hold every row, and these are at most eight

@@ -217,6 +217,19 @@ def test_parts_that_hold_all_their_rows_are_learned_anew():
     assert again.score(test) == pytest.approx(merged.score(test), abs=1e-3)
 
 
+def test_parts_that_hold_all_their_rows_are_one_pass_over_them_in_another_order(monkeypatch):
+    """So merging loses nothing but what another order of the rows does."""
+    rng, taken, all_rows = np.random.default_rng(4), [], merging._all_rows
+    monkeypatch.setattr(merging, "_all_rows", lambda *given: taken.append(all_rows(*given)) or taken[-1])
+    X, test = bent(rng, 600), bent(rng, 500)
+    merged = everlearn.merge(models_of(np.split(X, 4)))
+    (rows, weights), *_ = taken
+    np.testing.assert_allclose(np.sort(rows, axis=0), np.sort(X, axis=0), atol=1e-5)
+    np.testing.assert_allclose(weights, 1.0, rtol=1e-6)
+    single = IncrementalGaussianMixture().partial_fit(rows)
+    assert merged.score(test) == pytest.approx(single.score(test), rel=1e-9)
+
+
 def test_rows_that_are_gone_or_many_are_not_learned_anew(monkeypatch):
     monkeypatch.setattr(merging, "_relearned", lambda *_: pytest.fail("it was learned anew"))
     few, many = models_of([groups(np.random.default_rng(4), n) for n in (300, 900)], reservoir=500)
