@@ -159,6 +159,8 @@ def confirm(trial: Trial, group: Group) -> Work:
     in_sample /= FOLDS - 1  # times that a row is learned
     # Two Gaussians of all rows predict better than those of the rows without a fold: if the gain of n rows is a - b / n
     # on fresh rows, it is a + b / n on themselves (Akaike), and grows by this much from (FOLDS - 1) / FOLDS of them.
+    # That is generous, as a split gains by the rows to come: six folds without this step keep one Gaussian of 400 rows
+    # whose variances fall off slowly whole, but cost digits in 784 columns 0.008 nats a column in two of three orders.
     return held_out + (in_sample - held_out) / (2.0 * FOLDS)
 
 
