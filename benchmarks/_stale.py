@@ -42,9 +42,12 @@ def is_known(commit: str) -> bool:
 
 
 def changed_since(commit: str, places: list[str]) -> list[str]:
-    """Files of some places that are not what they were at a commit."""
+    """Files of some places whose code is not what it was at a commit: lines that hold a comment only do not count."""
     if not places:
         return []
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", commit, "--", *places]
+    # Lines added, lines removed and the path; of files in which nothing but ignored lines has changed nothing is said.
+    command = ["git", "-C", str(ROOT), "diff", "--numstat", "-I", r"^[[:space:]]*#", commit, "--", *places]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.split() if done.returncode == 0 else [f"(commit {commit[:12]} is not known here)"]
+    if done.returncode:
+        return [f"(commit {commit[:12]} is not known here)"]
+    return [line.split("\t")[2] for line in done.stdout.splitlines()]

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,27 @@ def test_a_page_is_stale_when_the_code_it_measures_has_changed(page, runner, tmp
     old = {**origin, "code": {**code, "src/everlearn/linalg": "0"}}
     assert why(one=origin, two=old) == "changed since 000000000000: src/everlearn/linalg"
     assert "not committed: x" in why(one={**origin, "changed": ["x"]})
+
+
+def test_comments_are_no_change_since_a_commit(page, runner, tmp_path, monkeypatch):
+    stale = importlib.import_module("_stale")
+    monkeypatch.setattr(stale, "ROOT", tmp_path)
+
+    def git(*words):
+        command = ["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@example.com", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    code = tmp_path / "a.py"
+    code.write_text("x = 1\n")
+    git("add", "a.py")
+    git("commit", "-qm", "x")
+    commit = git("rev-parse", "HEAD")
+    code.write_text("    # why\nx = 1\n")
+    assert stale.changed_since(commit, ["a.py"]) == []
+    code.write_text("# why\nx = 2\n")
+    assert stale.changed_since(commit, ["a.py"]) == ["a.py"]
+    assert "not known" in stale.changed_since("0" * 40, ["a.py"])[0]
 
 
 def test_files_of_shared_folders_count_where_they_are_imported(page, runner, tmp_path, monkeypatch):
