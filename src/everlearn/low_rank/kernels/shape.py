@@ -14,6 +14,9 @@ LEAST_RATIO = 1.02
 MOST_RATIO = 1000.0
 # Noise of a column, at least, in units of the mean noise.
 PSI_FLOOR = 1e-3
+# Noise, at least, in units of the largest variance: with less, the rounding of W psi^-1 W' is larger than the identity
+# that is added to it, and the sum has no Cholesky factor. Rows that repeat exactly have no noise at all.
+NOISE_FLOOR = 1e-10
 
 
 @kernel
@@ -90,6 +93,8 @@ def shape(c, j, prior_noise):
         for k in range(rank, used):
             total += lam[k]
         s = total / (D - rank)
+    if rank > 0:
+        s = max(s, NOISE_FLOOR * lam[0])
     return s, lam, rank
 
 
