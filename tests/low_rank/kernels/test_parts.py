@@ -9,7 +9,7 @@ from everlearn.low_rank.kernels.parts import Components, Reservoir, Room, Waitin
 from everlearn.low_rank.state import Settings, readout_of
 from low_rank_toys import dense, learned, several
 
-D, SETTINGS = 40, Settings(4, 8, 50, 200, 16, 0, 64, 1.0, 2**60, 0)
+D, SETTINGS = 16, Settings(4, 8, 50, 200, 16, 0, 64, 1.0, 2**60, 0)
 WORDS = {"positive", "nonnegative", "any", "gaps", "int64", "float32"}
 
 
