@@ -8,7 +8,7 @@ import pytest
 from everlearn.errors import ModelFileError
 from everlearn.mixture.adaptive import Bank
 from everlearn.mixture.core import AdaptiveCore, Donor, FullCore, _best_donor
-from everlearn.mixture.keep.drawn import PARTS
+from everlearn.mixture.keep.by_moments import PARTS
 from everlearn.monitoring.event_log import UNWATCHED
 from mixture_toys import groups, settings_for
 

@@ -7,7 +7,7 @@ import pytest
 
 import naive
 from everlearn.mixture import ask, learn
-from everlearn.mixture.keep.drawn import PARTS
+from everlearn.mixture.keep.by_moments import PARTS
 from everlearn.mixture.keep.world import frame_of_spread
 from everlearn.mixture.learn import Progress
 from mixture_toys import groups, settings_for

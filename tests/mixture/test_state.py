@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlearn.mixture import learn
-from everlearn.mixture.keep.drawn import PARTS
+from everlearn.mixture.keep.by_moments import PARTS
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.state import Components, Model, Pending, Reservoir, State, World
 from mixture_toys import groups, settings_for

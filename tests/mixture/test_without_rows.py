@@ -157,3 +157,21 @@ def test_single_rows_that_use_up_the_room_call_for_a_search_as_a_batch_does():
     assert whole._state_.searched > 700
     assert single._state_.searched == whole._state_.searched
     assert np.array_equal(whole.score_samples(X[:100]), single.score_samples(X[:100]))
+
+
+def test_outliers_are_not_forgotten():
+    """Rare large values of a few columns: a search must not make the broad Gaussian of all rows narrower."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(5000, 10))
+    X[:, 5:] = np.where(rng.random((5000, 5)) < 0.01, np.exp(rng.normal(3.0, 1.0, (5000, 5))), 0.1 * X[:, 5:])
+    train, test = X[:4000], X[4000:]
+    without, kept = (IncrementalGaussianMixture(reservoir=m).partial_fit(train) for m in (0, "auto"))
+    assert without.score_samples(test).min() > kept.score_samples(test).min() - 20.0
+
+
+def test_a_search_does_not_lose_what_the_warm_up_found():
+    """Many groups of few rows, after little more than the warm-up."""
+    X = groups(5600, seed=3, K=30, spread=1.5)[0]
+    warm = IncrementalGaussianMixture(reservoir=0).partial_fit(X[:WARMUP])
+    later = IncrementalGaussianMixture(reservoir=0).partial_fit(X[:600])
+    assert later.score(X[600:]) > warm.score(X[600:])

@@ -7,8 +7,8 @@ import numpy as np
 from everlearn.gaussian.gaussian import log_det
 from everlearn.mixture import learn
 from everlearn.mixture.keep import carry
+from everlearn.mixture.keep.by_moments import PARTS
 from everlearn.mixture.keep.carry import Stock
-from everlearn.mixture.keep.drawn import PARTS
 from everlearn.mixture.keep.reconsider import refreshed
 from everlearn.mixture.keep.world import world_of_moments
 from everlearn.mixture.kernels.covariance import covariances_of

@@ -31,7 +31,7 @@ from everlearn.mixture.answers import FullAnswers
 from everlearn.mixture.ask import Look
 from everlearn.mixture.core import AdaptiveCore, Donor, FullCore
 from everlearn.mixture.keep import schedule
-from everlearn.mixture.keep.drawn import PARTS
+from everlearn.mixture.keep.by_moments import PARTS
 from everlearn.mixture.keep.forgetting import fading_of
 from everlearn.mixture.shrinkage import conditional_mixture
 from everlearn.mixture.state import Array, Settings
@@ -98,8 +98,8 @@ class IncrementalGaussianMixture(MixtureAnswers):
         Most components that are kept; "auto" is 64, or fewer where covariances of many columns would fill 128 MiB.
     reservoir : "auto" or int, default="auto"
         Number of rows that are kept for the searches. "auto" is 1000 to 2800, by the number of columns. With 0 no row
-        is kept after the warm-up of 500 rows (50 a column, if that is more; 2000 at most): searches then work on rows
-        drawn from the components, which find less where groups come one after the other (docs/structure.md).
+        is kept after the warm-up of 500 rows (50 a column, if that is more; 2000 at most): searches then work on the
+        moments of the components, which find less than rows do (docs/structure.md).
     covariance_type : {"auto", "full", "diag", "low_rank"}, default="auto"
         Shape of the covariances. "auto" is "low_rank" from 256 columns on and "full" below, or with
         forgetting="adaptive"; `covariance_type_` says which. "low_rank", for hundreds to thousands of columns, is a few

@@ -11,12 +11,12 @@ from everlearn.errors import MergeError
 from everlearn.gaussian import reduction
 from everlearn.mixture import learn
 from everlearn.mixture.keep import carry
+from everlearn.mixture.keep.by_moments import pooled_world, renewed_world, share_since
 from everlearn.mixture.keep.carry import Stock
-from everlearn.mixture.keep.drawn import draw
 from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.reconsider import fill, reconsider, refreshed
-from everlearn.mixture.keep.world import frame_of_rows, frame_of_spread, world_of_rows
+from everlearn.mixture.keep.world import frame_of_rows, frame_of_spread, world_of_moments, world_of_rows
 from everlearn.mixture.kernels.covariance import covariances_of
 from everlearn.mixture.learn import Progress
 from everlearn.mixture.state import Fading, Frame, Model, Reservoir, Settings, Shape, State, World
@@ -159,6 +159,8 @@ def _united(parts: Sequence[Part], settings: Settings, room: int, *, search: boo
     frame = united_frame([part.state for part in parts])
     sample = _united_sample(parts, frame, settings.fading, room)
     model = _side_by_side(parts, frame, settings, join=search)
+    if not room:
+        model = model._replace(world=_world_of_parts(parts, frame, model.fine, settings))
     n = sum(part.state.n for part in parts)
     state = State(n, frame, model, n, sample, learn.no_rows(0, len(frame.centre)))
     if search:
@@ -166,7 +168,7 @@ def _united(parts: Sequence[Part], settings: Settings, room: int, *, search: boo
         anew = reconsider(state._replace(model=model._replace(known=0)), settings)
         model = learn.finish(anew, len(frame.centre))
         return state._replace(model=model)
-    return state._replace(model=model._replace(world=_world(state, model, settings)))
+    return state._replace(model=model._replace(world=_world(state, model, settings)) if room else model)
 
 
 def _model(state: State) -> Model:
@@ -337,11 +339,23 @@ def _reduced(stock: Stock, shape: Shape, limit: int, chance: float) -> Stock:
     return _joined([carry.sum_of(Stock(*(values[own] for values in stock))) for own in groups])
 
 
+def _world_of_parts(parts: Sequence[Part], frame: Frame, fine: float, settings: Settings) -> World:
+    """The world of the rows of all parts, of which none is kept."""
+    shares, worlds = [], []
+    for state, _, share in parts:
+        model, (ratio, offset) = _model(state), change_of_frame(_frame(state), frame)
+        world = renewed_world(model, share_since(state.searched, state.n, settings.fading))
+        square = ratio * ratio[:, None]
+        shares.append(share * float(model.components.total[0]))
+        worlds.append(world_of_moments(
+            world.background.centre * ratio + offset, world.covariance * square, world.typical * square,
+            world.variance * ratio**2, world.smooth, fine,
+        ))  # fmt: skip
+    return pooled_world(np.array(shares), worlds, fine)
+
+
 def _world(state: State, model: Model, settings: Settings) -> World:
-    """The world of the merged sample; gaps are filled by draws. Where no rows are kept, that of draws."""
-    if not state.reservoir.size[0]:
-        Z = draw(model, state.n, settings.seed)
-        return world_of_rows(Z, np.ones(len(Z)), model.fine, model.world)
+    """The world of the merged sample; gaps are filled by draws."""
     slots, weights, _ = sample_weights(state.reservoir, settings.fading)
     raw = state.reservoir.rows[slots].astype(np.float64)
     rng = np.random.default_rng([state.n, 3])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlearn.mixture.estimator import IncrementalGaussianMixture
-from everlearn.mixture.keep.drawn import PARTS
+from everlearn.mixture.keep.by_moments import PARTS
 from mixture_toys import components, groups, shape_of
 
 D, M, N = 3, 100, 300

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from everlearn.mixture.keep.drawn import PARTS, PAYS
+from everlearn.mixture.keep.by_moments import PARTS, PAYS
 from everlearn.mixture.kernels import projection as kernels
 from mixture_toys import components, shape_of
 

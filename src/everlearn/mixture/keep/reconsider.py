@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.gaussian.mixture import Mixture
+from everlearn.mixture.keep import by_moments
 from everlearn.mixture.keep import carry as carrying
-from everlearn.mixture.keep import drawn
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.problem import distinct_rows, problem_of
@@ -37,7 +37,6 @@ class Sample(NamedTuple):
     weights: Array  # (m,), as evidence: their sum is the effective number of rows
     ratio: float  # rows that each stands for
     partial: bool  # whether the stream had other rows, too
-    drawn: bool = False  # from the components, as no rows are kept
     unseen: NDArray[np.intp] | None = None  # columns without any value
 
 
@@ -56,10 +55,8 @@ def reconsider(state: State, settings: Settings) -> Generator[None, None, Model]
     """
     if state.model is not None and not state.reservoir.size[0]:
         old = refreshed(state.model)
-        rows = drawn.draw(old, state.n, settings.seed)
-        ratio = float(old.components.total[0]) / len(rows)
-        sample = Sample(rows, np.ones(len(rows)), ratio, True, drawn=True)
-        return (yield from _search(sample, None, old, settings))
+        yield
+        return by_moments.reconsidered(old, state.searched, state.n, settings)
     slots, own, stands_for = sample_weights(state.reservoir, settings.fading)
     yield
     raw, weights, copies = distinct_rows(state.reservoir.rows[slots].astype(np.float64), own)
@@ -103,9 +100,9 @@ def _seed(weights: Array, ratio: float) -> int:
 
 def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Settings) -> Generator[None, None, Model]:
     """One search on a sample whose gaps are filled; `raw` is the sample with its gaps."""
-    Z, weights, ratio, partial, is_drawn, _ = sample
+    Z, weights, ratio, partial, _ = sample
     fine = 1.0 if old is None else old.fine
-    world = _world(sample, old, fine)
+    world = world_of_rows(Z, weights, fine, sample.unseen)
     yield
     ridge = ridge_of(world.variance, world.smooth, fine)
     start = None if old is None else _responsibilities(Z, old.components, world)
@@ -116,11 +113,9 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     yield
     fit = yield from search(problem, start, None if old is None else old.shape, crowd=not settled)
     if settled and old is not None and start is not None and carrying.is_unmoved(start, fit):
-        drawn.try_other_axes(old.components)
         return _stay(old, fit, world)
     fit = yield from polish(problem, fit)
-    # Draws say nothing about the noise of the columns.
-    finer = fine if is_drawn else (yield from choose_fine(problem, fit, fine))
+    finer = yield from choose_fine(problem, fit, fine)
     if finer != fine:
         fine, world = finer, with_ridge(world, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
@@ -136,14 +131,6 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     room = carrying.room_for(fit.size, settings)
     components = carrying.components_of(stock, total, fit.shape, room, settings.parts)
     return Model(components, fit.shape, world, fine, fit.size)
-
-
-def _world(sample: Sample, old: Model | None, fine: float) -> World:
-    """What the rows have in common. Draws have no ties, and know nothing of what is noise in a column: there the
-    first rows go on telling which columns are smooth, and how large the ridge is.
-    """
-    known = old.world if sample.drawn and old is not None else None
-    return world_of_rows(sample.Z, sample.weights, fine, known, sample.unseen)
 
 
 def _stay(old: Model, fit: Fit, world: World) -> Model:

@@ -54,10 +54,8 @@ def trimmed_variances(X: Array, centre: Array) -> Array:
     return out
 
 
-def world_of_rows(
-    Z: Array, weights: Array, fine: float, known: World | None = None, unseen: Indices | None = None
-) -> World:
-    """The world of a sample without gaps; from `known` come variances and smooth columns, if the sample cannot tell.
+def world_of_rows(Z: Array, weights: Array, fine: float, unseen: Indices | None = None) -> World:
+    """The world of a sample without gaps.
 
     Columns that are `unseen` have variance 1: the frame has given them a scale, and nothing else is known.
     """
@@ -70,9 +68,7 @@ def world_of_rows(
     typical = _covariance(Z, kept, kept @ Z / kept.sum())
     if unseen is not None:
         covariance[unseen, unseen] = 1.0
-    variance = known.variance if known else _variances_for_ridge(trimmed)
-    smooth = known.smooth if known else smooth_columns(Z)
-    return world_of_moments(centre, covariance, typical, variance, smooth, fine)
+    return world_of_moments(centre, covariance, typical, _variances_for_ridge(trimmed), smooth_columns(Z), fine)
 
 
 def world_of_moments(

@@ -1,8 +1,8 @@
 """Where no rows are kept: whether the rows of a component are more than one Gaussian, seen along one axis of it.
 
 Each component learns a mixture in one column: its rows along one of its principal axes, in units of the standard
-deviation. If the likelihood of new rows says that they are more than one Gaussian, a search hears of it (`keep.drawn`);
-if it does not, the next axis is tried.
+deviation. If the likelihood of new rows says that they are more than one Gaussian, a search divides it
+(`keep.by_moments`); if it does not, the next axis is tried.
 """
 
 import numpy as np
