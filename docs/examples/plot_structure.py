@@ -48,7 +48,7 @@ figure.update_layout(showlegend=False, height=380, margin={"t": 40, "b": 20, "l"
 figure
 
 # %%
-# Without stored rows the searches after the warm-up of 500 rows work on draws from the components.
+# Without stored rows the searches after the warm-up of 500 rows work on the moments of the components.
 
 without = IncrementalGaussianMixture(reservoir=0).partial_fit(X)
 print(f"{without.n_components_} components, {model.score(X) - without.score(X):.3f} nats a row behind")

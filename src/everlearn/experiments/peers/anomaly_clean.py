@@ -36,6 +36,16 @@ def autocorrelated(rng: np.random.Generator, n: int) -> Array:
     return autoregressive(rng, n, 3, 0.9)
 
 
+def slowly_autocorrelated(rng: np.random.Generator, n: int) -> Array:
+    """x_t = 0.95 x_(t-1) + noise in four columns: 1 row in 39 is independent."""
+    return autoregressive(rng, n, 4, 0.95)
+
+
+def random_walk(rng: np.random.Generator, n: int) -> Array:
+    """Two random walks, which have no law that stays: 50,000 rows are a dozen excursions."""
+    return np.cumsum(rng.normal(size=(n, 2)), axis=0)
+
+
 def seasonal(rng: np.random.Generator, n: int) -> Array:
     """A season of 96 rows in two columns, and noise."""
     t = np.arange(n)[:, None]
@@ -57,6 +67,8 @@ CLEAN: dict[str, Clean] = {
     "three groups": groups,
     "heavy tails": heavy_tails,
     "autocorrelated": autocorrelated,
+    "slowly autocorrelated": slowly_autocorrelated,
+    "random walk": random_walk,
     "seasonal": seasonal,
     "drifting": drifting,
     "discrete": discrete,
