@@ -48,9 +48,10 @@ REMEMBERED, REMEMBERED_COMBINED = 2000, 8000
 # activity have heavier tails: as if half as many were independent.
 LEVEL_INDEPENDENT, SLOW_INDEPENDENT = 0.2, 0.1
 # How many there are at least: where neighbours are alike, they are counted by their correlation. Taken for independent,
-# the rows of an autoregression of 0.95 have 4 times the alarms asked for at 1 in 1,000, those of a random walk 88 times
-# (29 with these limits). Without limits the faults of the demonstration raise alarms in 40 to 89 % of their rows
-# instead of 50 to 90 %: its regimes last, and each has a level of its own, but their tails are alike.
+# the rows of an autoregression of 0.95 have 4 times the alarms asked for at 1 in 1,000, and those of a random walk some
+# 90 times; benchmarks/anomaly.py has the figures with these limits. Without limits the faults of the demonstration
+# raise alarms in 40 to 89 % of their rows instead of 50 to 90 %: its regimes last, and each has a level of its own, but
+# their tails are alike.
 SINGLE_INDEPENDENT, SCORE_INDEPENDENT = 0.1, 0.02
 RING = 2048  # rows in which a period is looked for
 FIRST_ROWS = 10  # rows before the columns have units
