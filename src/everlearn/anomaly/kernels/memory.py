@@ -9,6 +9,9 @@ TAIL_SHARE = 0.1  # of the values are used for the tail
 # The shape is shrunk to that of an exponential tail as if so many excesses had been seen with shape 0: the sampling
 # error of a shape from 200 excesses moves a p-value of 1e-4 by a factor of three.
 SHAPE_PRIOR = 200.0
+# Values from which on those of single rows are looked at for correlation: in fewer, a group of rows is one by chance,
+# and in the tutorial of 250 rows (docs/tutorials/first_alarm.md) an alarm is lost.
+ENOUGH = 1000
 LEAST_CORRELATION = 0.25  # of values some lags apart; less may be chance among 2,000 correlated ones
 
 
@@ -114,6 +117,8 @@ def independent_share(memory, i):
     lags only: the least share of lags 1, 4, 16, ... counts.
     """
     share, least, lag = memory.independent[i], memory.least[i], 1
+    if share == 1.0 and memory.size[i] < ENOUGH:
+        return share
     values, middle = memory.ring[i, : memory.size[i]], memory.ordered[i, memory.size[i] // 2]
     while share > least and 4 * lag < values.shape[0]:
         r = sign_correlation(values, middle, lag)
