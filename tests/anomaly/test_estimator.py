@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import everlearn
@@ -94,6 +95,25 @@ def test_a_file_from_before_far_rows_were_counted_goes_on():
     again = everlearn.loads(everlearn.dumps(detector))
     assert again.score_samples([[0.0, 0.0]]) == pytest.approx(expected)
     assert again.partial_fit([[0.0, 1.0]])._state_.far.rows[0] == 1
+
+
+def test_a_file_from_before_its_memories_measured_independent_values_goes_on():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    detector = AnomalyDetector(grace_period=100).fit(X[:300])
+    whole, state = detector.copy().partial_fit(X[300:]), detector._state_
+    old = {name: getattr(state, name)._replace(least=None) for name in ("memory", "combined", "lasting")}
+    detector._state_ = state._replace(**old)
+    again = everlearn.loads(everlearn.dumps(detector)).partial_fit(X[300:])
+    np.testing.assert_array_equal(again.score_samples(X), whole.score_samples(X))
+
+
+def test_a_stream_that_wanders_slowly_has_the_alarms_that_were_asked_for():
+    """One row in 39 is independent; a tail that is as sure as of independent rows has four times the alarms."""
+    noise = np.random.default_rng([0, 77]).normal(size=(50_000, 4))
+    X = lfilter([1.0], [1.0, -0.95], noise, axis=0)
+    log_p = AnomalyDetector().prequential(X)[10_000:]
+    for rate in (1e-2, 1e-3):
+        assert 0.5 <= (log_p < np.log(rate)).mean() / rate <= 2.0
 
 
 def test_two_equal_values_of_a_sensor_with_few_decimals_are_no_alarm():

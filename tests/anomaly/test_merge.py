@@ -15,7 +15,7 @@ def full_sample(value):
 
 
 def memory_with(values, room=100):
-    memory = init_memory(np.ones(1), room)
+    memory = init_memory(np.ones(1), np.ones(1), room)
     for value in values:
         remember(memory, 0, float(value))
     return memory

@@ -29,6 +29,14 @@ def with_diagonal_errors(state: State) -> State:
     return state._replace(past=past._replace(covariance=covariance, precision=precision))
 
 
+def with_least_independent(state: State, fresh: State) -> State:
+    """A state from a file whose memories do not say how many independent values they have at least, with that."""
+    names = ("memory", "combined", "lasting")
+    # What is no memory is left as it is, for the check that follows to refuse.
+    old = {name: getattr(state, name) for name in names if getattr(getattr(state, name), "least", 0) is None}
+    return state._replace(**{name: memory._replace(least=getattr(fresh, name).least) for name, memory in old.items()})
+
+
 def check_events(log: Any, fresh: Any) -> None:
     """Refuse a log of events whose arrays are not those of a fresh one, or that has counted no number of them."""
     for field in fresh._fields[:-1]:

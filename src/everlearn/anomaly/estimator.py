@@ -543,8 +543,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             recent, lasting = learn.init_lasting()
             state = state._replace(recent=recent, lasting=lasting)
         self._prepared_ = learn.Prepared()
-        self._state_ = state = checked.with_diagonal_errors(state)
-        checked.check_state(state, learn.init(self.n_features_in_, self._settings("guarded")))
+        fresh = learn.init(self.n_features_in_, self._settings("guarded"))
+        state = checked.with_diagonal_errors(checked.with_least_independent(state, fresh))
+        self._state_ = state
+        checked.check_state(state, fresh)
 
 
 @functools.lru_cache(maxsize=64)

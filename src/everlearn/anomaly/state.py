@@ -135,12 +135,13 @@ class Memory(NamedTuple):
     size: Integers  # (V,)
     head: Integers  # (V,), slot that the next value takes
     since: Integers  # (V,), values since the tail was fitted
-    independent: Array  # (V,), independent values in a remembered one
+    independent: Array  # (V,), independent values in a remembered one, at most
     threshold: Array  # (V,), where the tail begins
     share: Array  # (V,), log of the share of values beyond it
     scale: Array  # (V,), of the generalised Pareto law of the excess
     shape: Array  # (V,)
     heaviness: Array  # (V,), mean excess over the top tenth, over the distance from the median to it
+    least: Array | None = None  # (V,), independent values in one, at least; None in files written before there was it
 
 
 class Far(NamedTuple):

@@ -12,7 +12,7 @@ from naive import anomaly as naive
 
 def memory_of(values):
     """A memory that holds ascending values, with the tail fitted to them."""
-    memory = init_memory(np.ones(1), len(values))
+    memory = init_memory(np.ones(1), np.ones(1), len(values))
     memory.ordered[0], memory.size[0] = values, len(values)
     fit_tail(memory, 0)
     return memory
@@ -24,7 +24,7 @@ def quantiles(law, n):
 
 def test_p_values_by_rank_and_in_the_tail():
     rng = np.random.default_rng(4)
-    memory, values = init_memory(np.ones(1), 2000), rng.exponential(size=5000)
+    memory, values = init_memory(np.ones(1), np.ones(1), 2000), rng.exponential(size=5000)
     for value in values:
         remember(memory, 0, value)
     kept = values[-2000:]
@@ -37,7 +37,7 @@ def test_p_values_by_rank_and_in_the_tail():
 
 def test_the_order_holds_after_every_value_ties_included():
     rng = np.random.default_rng(0)
-    memory, values = init_memory(np.ones(2), 25), rng.integers(0, 8, size=120).astype(float)
+    memory, values = init_memory(np.ones(2), np.ones(2), 25), rng.integers(0, 8, size=120).astype(float)
     for t, value in enumerate(values):
         remember(memory, 1, value)
         kept = values[max(0, t - 24) : t + 1]
@@ -55,7 +55,7 @@ def test_ties_share_their_middle_rank():
 
 
 def test_few_values_or_none_have_no_p_value():
-    memory = init_memory(np.ones(1), 100)
+    memory = init_memory(np.ones(1), np.ones(1), 100)
     for value in range(LEAST - 1):
         remember(memory, 0, float(value))
     assert np.isnan(log_p_value(memory, 0, 3.0))
@@ -91,8 +91,8 @@ def test_a_slow_statistic_that_wanders_has_fewer_independent_values(rho):
     """The shape grows by 1 / (independent excesses): of an autoregression (1 - rho) / (1 + rho) of the excesses."""
     values = lfilter([1.0], [1.0, -rho], np.random.default_rng(0).normal(size=200_000))
     shapes = []
-    for most in (1.0, 0.999):
-        memory = init_memory(np.array([most]), len(values))
+    for least in (1.0, 0.0):
+        memory = init_memory(np.ones(1), np.array([least]), len(values))
         memory.ring[0], memory.ordered[0], memory.size[0] = values, np.sort(values), len(values)
         fit_tail(memory, 0)
         # Gaussian values: the ratio of their quantiles gives no positive shape, and what is left is the error's.
@@ -109,7 +109,7 @@ def test_noise_around_a_slow_walk_hides_no_correlation():
     rng = np.random.default_rng(1)
     slow = lfilter([np.sqrt(1.0 - 0.998**2)], [1.0, -0.998], rng.normal(size=200_000))
     values = slow + rng.normal(size=200_000)
-    memory = init_memory(np.array([0.999]), len(values))
+    memory = init_memory(np.ones(1), np.zeros(1), len(values))
     memory.ring[0], memory.ordered[0], memory.size[0] = values, np.sort(values), len(values)
     fit_tail(memory, 0)
     assert 1.0 / memory.shape[0] / 20_000 == pytest.approx(0.002, rel=0.3)

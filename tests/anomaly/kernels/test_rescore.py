@@ -62,7 +62,7 @@ def test_a_refilled_memory_holds_what_is_due_by_the_number_of_its_row():
     rng = np.random.default_rng(3)
     values, numbers, strides = rng.exponential(size=(60, 2)), np.arange(7, 67), np.array([1, 4])
     values[5, 0] = np.nan
-    memory = init_memory(np.ones(2), 40)
+    memory = init_memory(np.ones(2), np.ones(2), 40)
     remember(memory, 0, 1e9)
     refill(memory, values, numbers, strides)
     first = values[~np.isnan(values[:, 0]), 0][-40:]

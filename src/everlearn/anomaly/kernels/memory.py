@@ -9,6 +9,9 @@ TAIL_SHARE = 0.1  # of the values are used for the tail
 # The shape is shrunk to that of an exponential tail as if so many excesses had been seen with shape 0: the sampling
 # error of a shape from 200 excesses moves a p-value of 1e-4 by a factor of three.
 SHAPE_PRIOR = 200.0
+# Values from which on those of single rows are looked at for correlation: in fewer, a group of rows is one by chance,
+# and in the tutorial of 250 rows (docs/tutorials/first_alarm.md) an alarm is lost.
+ENOUGH = 450
 LEAST_CORRELATION = 0.25  # of values some lags apart; less may be chance among 2,000 correlated ones
 
 
@@ -89,35 +92,43 @@ def remember(memory, i, value):
 
 @inner
 def sign_correlation(values, middle, lag):
-    """Correlation of values `lag` apart: they are on the same side of the median with probability 1/2 + asin(rho) / pi.
+    """Correlation of Gaussian values `lag` apart that are on the same sides of the median as these.
 
-    Outliers do not move it.
+    Of two that are both above it in a share b of the pairs, it is sin(pi / 2 phi), phi = (b - p^2) / (p (1 - p)) with p
+    = 1/2 (Sheppard, 1899). Outliers do not move it. With ties p is the share above; where nearly all values are equal,
+    p^2 says how often two are above by chance.
     """
-    same, n = 0, values.shape[0] - lag
+    both, above, n = 0, 0, values.shape[0]
     for t in range(n):
-        same += (values[t] > middle) == (values[t + lag] > middle)
-    return np.sin(np.pi * (same / n - 0.5))
+        above += values[t] > middle
+    for t in range(n - lag):
+        both += (values[t] > middle) & (values[t + lag] > middle)
+    p = above / n
+    return np.sin(0.5 * np.pi * (both / (n - lag) - p * p) / (p * (1.0 - p))) if above > 0 else 0.0
 
 
 @inner
 def independent_share(memory, i):
-    """Independent values in a remembered one: at most as many as memory.independent says.
+    """Independent values in a remembered one, between memory.least and memory.independent.
 
     Of a slow statistic neighbours are alike, and on a stream that wanders far more so than the statistic itself makes
     them: 40,000 rows of a random walk have a dozen excursions. An autoregression whose values L apart have the
     correlation r has (1 - rho) / (1 + rho) independent values in one, rho = r^(1/L). Beside noise a walk shows at long
     lags only: the least share of lags 1, 4, 16, ... counts.
     """
-    share, lag = memory.independent[i], 1
+    share, least, lag = memory.independent[i], memory.least[i], 1
+    if share == 1.0 and memory.size[i] < ENOUGH:
+        return share
     values, middle = memory.ring[i, : memory.size[i]], memory.ordered[i, memory.size[i] // 2]
-    while share < 1.0 and 4 * lag < values.shape[0]:
+    while share > least and 4 * lag < values.shape[0]:
         r = sign_correlation(values, middle, lag)
-        if lag > 1 and r < LEAST_CORRELATION:
+        # Two standard errors for independent values, pi / 2 sqrt(pairs) each; slow ones have larger ones at long lags.
+        if r < np.pi / np.sqrt(values.shape[0] - lag) or (lag > 1 and r < LEAST_CORRELATION):
             break
         rho = r ** (1.0 / lag) if lag > 1 else r
         share = min(share, (1.0 - rho) / (1.0 + rho))
         lag *= 4
-    return share
+    return max(share, least)
 
 
 @inner
