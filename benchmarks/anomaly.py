@@ -1,9 +1,10 @@
 """The anomaly detector beside its peers: ranking, delay, false alarms, blame and speed, stream by stream.
 
-    python benchmarks/anomaly.py [--quick] [--only PACKAGE ...] [--no-page] [--keep]
+    python benchmarks/anomaly.py [--quick] [--only PACKAGE ...] [--groups GROUP ...] [--no-page] [--keep]
 
 `--only` measures the contenders of these packages (as `everlearn river pysad scikit-learn`) and keeps the figures of
-the others as they are in `results/anomaly_streams.json`, which says of each when it was measured and with what.
+the others as they are in `results/anomaly_streams.json`, which says of each when it was measured and with what;
+`--groups` measures these groups of streams alone, and keeps the figures of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import time
 
 import numpy as np
+from _keel import PACKAGE, keel
 from _page import RESULTS, origin, parser, write_page
 
 import everlearn
@@ -33,8 +35,10 @@ OUR_NAMES = ("AnomalyDetector", "IncrementalGaussianMixture")
 TITLES = {
     "shuttle": f"Shuttle, the first {SHUTTLE_ROWS:,} rows", "nab": "NAB, realKnownCause",
     "nab_others": "NAB, artificialWithAnomaly, realAWSCloudwatch, realTraffic", "rare": "Rare classes",
-    "synthetic": "Synthetic faults", "aside": "Streams kept aside",
+    "synthetic": "Synthetic faults", "aside": "Streams kept aside", "keel": "Rare classes of KEEL's tables, kept aside",
 }  # fmt: skip
+STREAMS_OF = GROUPS | {"keel": keel}
+KEPT_ASIDE = ("aside", "keel")
 RATES = (1e-2, 1e-3, 1e-4)
 
 
@@ -51,7 +55,7 @@ def contenders(packages):
 def streams(group, context):
     """Streams of a group, Shuttle cut short; none where the data are missing."""
     try:
-        for stream in GROUPS[group](context):
+        for stream in STREAMS_OF[group](context):
             yield (
                 stream._replace(X=stream.X[:SHUTTLE_ROWS], y=stream.y[:SHUTTLE_ROWS]) if group == "shuttle" else stream
             )
@@ -59,10 +63,10 @@ def streams(group, context):
         print(f"{group}: {absent}", flush=True)
 
 
-def figures(contender, context):
+def figures(contender, context, groups):
     """Of each group and stream: ROC-AUC, average precision, delays, alarms over those asked for, rows, seconds."""
     found = {}
-    for group in GROUPS:
+    for group in groups:
         for stream in streams(group, context):
             if affordable(contender, stream):
                 found.setdefault(group, {})[stream.name] = figure(contender, stream)
@@ -190,7 +194,7 @@ def views(context):
     """Each view alone beside the combination, means over the streams of a group; rows are learned as by all views."""
     names = ("combination", *VIEWS)
     columns, tables = ["", *names, "combination / best view"], {"ROC-AUC": [], "average precision": []}
-    for group in GROUPS:
+    for group in STREAMS_OF:
         found = [figures_of_views(stream) for stream in streams(group, context)]
         if not found:
             continue
@@ -254,6 +258,7 @@ def main():
     """Measure what was asked for, and make the page of all figures there are."""
     options = parser(__doc__)
     options.add_argument("--only", nargs="+", default=(), metavar="PACKAGE", help="measure these packages alone")
+    options.add_argument("--groups", nargs="+", default=tuple(STREAMS_OF), choices=STREAMS_OF, help="and these streams")
     options.add_argument("--no-page", action="store_true", help="store the figures of the contenders and stop")
     options.add_argument("--keep", action="store_true", help="keep the figures of all contenders; make the page anew")
     given = options.parse_args()
@@ -262,7 +267,10 @@ def main():
     for contender in [] if given.keep else contenders(given.only):
         if given.only and contender.package not in (*given.only, *("sklearn",) * ("scikit-learn" in given.only)):
             continue
-        record = {"settings": contender.settings, "origin": origin(), "groups": figures(contender, context)}
+        found, made = figures(contender, context, given.groups), origin()
+        before = every.get(contender.title, {"groups": {}, "commits": {}})
+        groups, commits = before["groups"] | found, before["commits"] | dict.fromkeys(found, made["commit"])
+        record = {"settings": contender.settings, "origin": made, "groups": groups, "commits": commits}
         every = store(contender.title, record) if not given.quick else every | {contender.title: record}
     if given.no_page:
         return
@@ -272,14 +280,15 @@ def main():
 def body(every, quick):
     """The page."""
     slow = [title for title in every if title.endswith(("xStream", "RobustRandomCutForest"))]
-    seen = [group for group in GROUPS if group != "aside"]
+    seen = [group for group in STREAMS_OF if group not in KEPT_ASIDE]
     lines = [
         "# Anomalies, stream by stream", "",
         "Each row is scored, then learned; the first 500 (at most 15 %) are not judged. Contenders and streams: "
-        "`everlearn.experiments.peers`. Nothing was chosen on the streams kept aside.", "",
+        f"`everlearn.experiments.peers`, and of KEEL's tables ({PACKAGE}) the least frequent class. Nothing was chosen "
+        "on the streams kept aside.", "",
     ]  # fmt: skip
     lines += ranking(every, "All streams but those kept aside", seen)
-    for group in GROUPS:
+    for group in STREAMS_OF:
         lines += ranking(every, TITLES[group], [group])
     for title in slow:
         lines += short_streams(every, title)
@@ -288,9 +297,12 @@ def body(every, quick):
     lines += calibration(1 if quick else 10, 3000 if quick else 50_000)
     lines += blame(1 if quick else 10)
     lines += speed(3000 if quick else 50_000)
-    lines += ["Measured at: " + ", ".join(
-        f"{title} {(record['origin']['commit'] or '?')[:12]}" for title, record in every.items()) + "."]  # fmt: skip
-    return lines
+    return [*lines, "Measured at: " + ", ".join(map(measured_at, every, every.values())) + "."]
+
+
+def measured_at(title, record):
+    """Name of a contender, and the commits at which it was measured."""
+    return f"{title} {' and '.join(sorted({(commit or '?')[:12] for commit in record['commits'].values()}))}"
 
 
 if __name__ == "__main__":
