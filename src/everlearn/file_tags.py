@@ -19,6 +19,7 @@ TAGS = {
     "regressor/1": "everlearn.mixture.regressor:IncrementalGaussianMixtureRegressor",
     "variational_ppca/1": "everlearn.variational.estimator:VariationalPPCA",
     # their states, settings and parameters
+    "anomaly_among/1": "everlearn.anomaly.state:Among",
     "anomaly_clock/1": "everlearn.anomaly.state:Clock",
     "anomaly_density/1": "everlearn.anomaly.state:Density",
     "anomaly_far/1": "everlearn.anomaly.state:Far",

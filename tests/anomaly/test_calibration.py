@@ -43,7 +43,12 @@ def discrete(rng):
     return np.column_stack([rng.poisson(3, ROWS), rng.integers(0, 5, ROWS), rng.random(ROWS) < 0.1]).astype(float)
 
 
-STREAMS = [gaussian, groups, heavy_tails, autocorrelated, seasonal, drifting, discrete]
+def on_and_off(rng):
+    level = 5.0 * ((np.arange(ROWS) - 100) % 288 < 110)
+    return level[:, None] * np.array([1.0, 0.5, -1.0]) + 0.3 * rng.normal(size=(ROWS, 3))
+
+
+STREAMS = [gaussian, groups, heavy_tails, autocorrelated, seasonal, drifting, discrete, on_and_off]
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.__name__)

@@ -107,6 +107,34 @@ def test_a_file_from_before_its_memories_measured_independent_values_goes_on():
     np.testing.assert_array_equal(again.score_samples(X), whole.score_samples(X))
 
 
+def test_a_file_from_before_the_sample_was_scored_goes_on():
+    """What its rows are as strange as is known from the next refresh on."""
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    detector = AnomalyDetector(grace_period=100).fit(X[:300])
+    detector._state_ = detector._state_._replace(among=None)
+    again = everlearn.loads(everlearn.dumps(detector))
+    assert again._state_.among.size.max() == 0
+    assert (again.partial_fit(X[300:])._state_.among.size == 400).all()
+
+
+def on_and_off(n):
+    """A sensor of a machine that is on for two fifths of a day of 288 rows."""
+    level = 20.0 + 60.0 * ((np.arange(n) - 100) % 288 < 110)
+    return level[:, None] + 0.1 * np.random.default_rng(0).normal(size=(n, 1))
+
+
+def factors_in_many_columns(n):
+    rng = np.random.default_rng([0, 31])
+    return rng.normal(size=(n, 10)) @ rng.normal(size=(10, 120)) + 0.5 * rng.normal(size=(n, 120))
+
+
+@pytest.mark.parametrize("stream", [on_and_off, factors_in_many_columns])
+def test_what_the_sample_is_full_of_raises_no_alarm(stream):
+    """The memory holds scores of an earlier model, which had seen other shares of a cycle or fewer components."""
+    log_p = AnomalyDetector().prequential(stream(3000))[500:]
+    assert (log_p < np.log(1e-3)).sum() <= 10
+
+
 def test_a_stream_that_wanders_slowly_has_the_alarms_that_were_asked_for():
     """One row in 39 is independent; a tail that is as sure as of independent rows has four times the alarms."""
     noise = np.random.default_rng([0, 77]).normal(size=(50_000, 4))

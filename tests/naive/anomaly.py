@@ -84,6 +84,13 @@ def as_it_fits(part, value, remembered, heaviness, gate):
     return np.interp(misfit ** (1 - gate), [0, 1], [min(part, by_rank), part])
 
 
+def as_usual_as_others(part, value, sampled):
+    """Nats of a statistic: at most those of the share of the sample that is as strange, less two standard errors."""
+    as_strange = np.count_nonzero(np.asarray(sampled) >= value)
+    share = (as_strange - 2.0 * as_strange**0.5) / max(len(sampled), 1)
+    return part if share <= 0.0 else min(part, -np.log(share))
+
+
 def combined_score(parts, heaviness, gate, settings):
     """Log of the mean of 1/p, tempered by the sharpness: over the statistics of a view, then over the views."""
     told, s = ~np.isnan(parts), settings.sharpness

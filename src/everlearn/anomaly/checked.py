@@ -71,12 +71,14 @@ def _check_density(density: Any, D: int) -> None:
 
 def _check_counters(state: State) -> None:
     """Kernels index by these without asking."""
-    assert state.far is not None  # _check_like has seen it
+    assert state.far is not None  # _check_like has seen both
+    assert state.among is not None
     clock, limits = state.clock, []
     limits += [(f"clock.{name}", value, 2**62) for name, value in zip(clock._fields, clock, strict=True)]
     limits += [("clock.period", clock.period, len(state.season.visits))]
     limits += [("sample.size", state.sample.size, len(state.sample.rows))]
     limits += [("sample.observed", state.sample.observed, len(state.sample.rows))]
+    limits += [("among.size", state.among.size, len(state.sample.rows))]
     limits += [
         ("pending.size", state.pending.size, len(state.pending.rows) - 1),
         ("guard.held", state.guard.held, 2**62),

@@ -542,6 +542,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         if state.recent is None:
             recent, lasting = learn.init_lasting()
             state = state._replace(recent=recent, lasting=lasting)
+        if state.among is None:
+            state = state._replace(among=learn.init_among())
         self._prepared_ = learn.Prepared()
         fresh = learn.init(self.n_features_in_, self._settings("guarded"))
         state = checked.with_diagonal_errors(checked.with_least_independent(state, fresh))

@@ -12,16 +12,19 @@ from sklearn.exceptions import NotFittedError
 from everlearn.anomaly import keep
 from everlearn.anomaly.kernels import rows as kernels
 from everlearn.anomaly.kernels.far import CLUMP, KEPT
+from everlearn.anomaly.kernels.rescore import rescore_sample
 from everlearn.anomaly.kernels.sample import refresh_sample
 from everlearn.anomaly.kernels.season import latest_rows, look_for_period, rebuild_profile
 from everlearn.anomaly.rescore import remember_released, rescore_memories
 from everlearn.anomaly.state import (
     LAGS,
     REGRESSORS,
+    STATIC,
     STATISTICS,
     TIME_SCALES,
     VIEWS,
     WIDE,
+    Among,
     Clock,
     Density,
     Far,
@@ -83,7 +86,7 @@ def init(D: int, settings: Settings) -> State:
         init_memory(*independent_shares(settings), REMEMBERED),
         init_memory(np.ones(1), np.full(1, SCORE_INDEPENDENT), REMEMBERED_COMBINED),
         Guard(np.zeros((H, D)), np.zeros((H, V)), np.zeros(H, np.int64), counter(), np.zeros(1), np.array([1.0, 0.0])),
-        Pending(np.zeros((MOST_PENDING, D)), counter()), init_far(), *init_lasting(),
+        Pending(np.zeros((MOST_PENDING, D)), counter()), init_far(), *init_lasting(), init_among(),
     )  # fmt: skip
 
 
@@ -96,6 +99,11 @@ def init_lasting() -> tuple[Array, Memory]:
     """Mean of the latest scores and memory of scores with it, before there is a row."""
     # By rank, whose error is that of a prior: how many of its values are independent does not matter.
     return np.zeros(1), init_memory(np.ones(1), np.ones(1), REMEMBERED_COMBINED)
+
+
+def init_among() -> Among:
+    """Statistics of the sample's rows, before there are rows."""
+    return Among(np.zeros((STATIC, SAMPLE_ROWS)), np.zeros(STATIC, np.int64))
 
 
 def independent_shares(settings: Settings) -> tuple[Array, Array]:
@@ -258,7 +266,9 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
     clock.next_sample[0] = clock.learned[0] + max(FIRST_ROWS, min(clock.learned[0] // 20, MOST_PENDING))
     if clock.learned[0] < settings.grace:
         clock.next_sample[0] = min(clock.next_sample[0], settings.grace)
-    return state._replace(density=frozen(mixture, sample))
+    state = state._replace(density=frozen(mixture, sample))
+    rescore_sample(state, scratch_for(state), np.empty((len(sample.rows), STATIC)))
+    return state
 
 
 def with_units(state: State, settings: Settings) -> State:

@@ -41,6 +41,9 @@ STATISTICS = {
 }
 """Name of each statistic, in the order of the arrays, and its view."""
 
+STATIC = 4
+"""How many of these, the first, do not depend on the rows before."""
+
 
 class Units(NamedTuple):
     """Robust units of the columns: u = asinh((x - centre) / scale)."""
@@ -58,6 +61,13 @@ class Sample(NamedTuple):
     coordinates: Array  # (D, S), asinh units; 0 for a gap
     ordered: Array  # (D, S), the observed values of each column in ascending order
     observed: Integers  # (D,), how many values of each column are observed
+
+
+class Among(NamedTuple):
+    """Statistics of the rows of the sample that do not depend on the rows before, as the present model scores them."""
+
+    ordered: Array  # (4, S), ascending
+    size: Integers  # (4,)
 
 
 class Density(NamedTuple):
@@ -189,6 +199,7 @@ class State(NamedTuple):
     far: Far | None = None  # None in files that were written before there was one, as the next two
     recent: Array | None = None  # (1,), exponential mean of the latest rows' scores
     lasting: Memory | None = None  # of the score with those of the rows before, of rows that are not suspicious; V = 1
+    among: Among | None = None
 
 
 class Settings(NamedTuple):

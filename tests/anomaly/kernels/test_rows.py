@@ -9,6 +9,7 @@ from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.memory import log_p_value, remember
 from everlearn.anomaly.kernels.rows import (
     as_it_fits,
+    as_usual_as_others,
     ask_rows,
     blame_rows,
     combined_score,
@@ -22,7 +23,7 @@ from everlearn.anomaly.kernels.rows import (
 )  # fmt: skip
 from everlearn.anomaly.learn import init, no_info, scratch_for
 from everlearn.anomaly.merge import _copied
-from everlearn.anomaly.state import VIEWS
+from everlearn.anomaly.state import STATIC, VIEWS, Among
 from everlearn.linalg.compile import kernel
 from naive import anomaly as naive
 
@@ -84,6 +85,28 @@ def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
     assert fitting(31.0, largest + 0.1, memory, gate) == 31.0
     assert (fitting(30.0, largest, memory, gate) == 30.0) == (heaviness < 1.0 or gate == 1.0)
     assert np.isnan(fitting(np.nan, np.nan, memory, gate))
+
+
+@kernel
+def among_others(parts, statistics, among):
+    as_usual_as_others(parts, statistics, among)
+
+
+def test_what_a_share_of_the_sample_is_as_strange_as_is_no_stranger_than_that_share():
+    rng = np.random.default_rng(12)
+    sampled = [rng.exponential(size=n) for n in (400, 60, 3, 0)]
+    among = Among(np.zeros((STATIC, 400)), np.array([len(values) for values in sampled]))
+    for ordered, values in zip(among.ordered, sampled, strict=True):
+        ordered[: len(values)] = np.sort(values)
+    for value in (0.0, 0.7, 2.0, 20.0):
+        parts = np.array([14.0, 0.5, 14.0, 14.0, 9.0])
+        expected = [naive.as_usual_as_others(part, value, v) for part, v in zip(parts, sampled, strict=False)]
+        among_others(parts, np.full(5, value), among)
+        np.testing.assert_allclose(parts, [*expected, 9.0])
+    assert expected == [14.0, 0.5, 14.0, 14.0]  # beyond the sample nothing is taken off
+    gap = np.full(5, np.nan)
+    among_others(gap, np.full(5, np.nan), among)
+    assert np.isnan(gap).all()
 
 
 def told_of_rows_before(recent, gate, log_p=-1.2, score=0.8):

@@ -17,6 +17,7 @@ from everlearn.anomaly.kernels.rows import (
     ALWAYS_REMEMBERED,
     any_observed,
     as_it_fits,
+    as_usual_as_others,
     combined_score,
     next_recent,
     part_of,
@@ -98,6 +99,17 @@ def rescore_static(X, state, scratch, out):
 
 
 @kernel
+def rescore_sample(state, scratch, statistics):
+    """Score the rows of the sample as the present model does, for `as_usual_as_others`; `statistics` is room for it."""
+    size, among = state.sample.size[0], state.among
+    rescore_static(state.sample.rows[:size], state, scratch, statistics)
+    for i in range(among.size.shape[0]):
+        # NaN, of rows that say nothing, come last.
+        among.ordered[i, :size] = np.sort(statistics[:size, i])
+        among.size[i] = size - np.count_nonzero(np.isnan(statistics[:size, i]))
+
+
+@kernel
 def rescore_stream(X, state, settings, scratch, out):
     """All statistics of rows in their order, into `out`; clock and past of the state move on, in place."""
     rescore_static(X, state, scratch, out)
@@ -153,4 +165,5 @@ def combine(statistics, state, settings, scratch, out):
         for i in range(statistics.shape[1]):
             scratch.parts[i] = part_of(statistics[t, i], state.memory, i)
         scratch.parts[0] = as_it_fits(scratch.parts[0], statistics[t, 0], state.memory, gate)
+        as_usual_as_others(scratch.parts, statistics[t], state.among)
         out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)

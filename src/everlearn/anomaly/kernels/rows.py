@@ -6,7 +6,7 @@ import numpy as np
 
 from everlearn.anomaly.kernels.density import along_factor, atypicality, complete_square, is_low_rank, standardise
 from everlearn.anomaly.kernels.far import count_far, far_log_p
-from everlearn.anomaly.kernels.memory import log_p_value, rank_log_p, remember
+from everlearn.anomaly.kernels.memory import log_p_value, place, rank_log_p, remember
 from everlearn.anomaly.kernels.past import (
     BEYOND_DOUBT,
     FLOOR,
@@ -223,6 +223,23 @@ def part_of(value, memory, i):
     return BEYOND_DOUBT if part > BEYOND_DOUBT else part
 
 
+@inner
+def as_usual_as_others(parts, statistics, among):
+    """-log p-values of the first statistics, or less: by the rows of the sample that are as strange; in place.
+
+    The memory holds what statistics were when their rows came. Where a stream has a cycle or regimes, the sample's
+    share of each changes, and with it what the present model says of rows that are usual all the same: it may be beyond
+    all that are remembered, and yet what it says of a third of the sample. With c of S rows as strange the p-value is
+    c / S, less two standard errors.
+    """
+    for i in range(among.size.shape[0]):
+        size = among.size[i]
+        c = size - place(among.ordered[i], size, statistics[i])
+        least = c - 2.0 * np.sqrt(c)
+        if least > 0.0 and parts[i] == parts[i]:
+            parts[i] = min(parts[i], np.log(size / least))
+
+
 @inlined
 def score_row(x, state, settings, scratch):
     """Combined score of a row as the next of the stream, and how much time counts; parts go into the scratch."""
@@ -231,6 +248,7 @@ def score_row(x, state, settings, scratch):
         scratch.parts[i] = part_of(scratch.statistics[i], state.memory, i)
     gate = predictability(state.past, state.clock)
     scratch.parts[0] = as_it_fits(scratch.parts[0], scratch.statistics[0], state.memory, gate)
+    as_usual_as_others(scratch.parts, scratch.statistics, state.among)
     return combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums), gate
 
 

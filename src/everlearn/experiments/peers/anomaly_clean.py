@@ -62,6 +62,19 @@ def discrete(rng: np.random.Generator, n: int) -> Array:
     return np.column_stack([rng.poisson(3, n), rng.integers(0, 5, n), rng.random(n) < 0.1]).astype(float)
 
 
+def on_and_off(rng: np.random.Generator, n: int) -> Array:
+    """Sensors of a machine that is on for two fifths of a day of 288 rows, and off for the rest."""
+    level = 5.0 * ((np.arange(n) - 100) % 288 < 110)
+    return level[:, None] * np.array([1.0, 0.5, -1.0]) + 0.3 * rng.normal(size=(n, 3))
+
+
+def states_that_return(rng: np.random.Generator, n: int) -> Array:
+    """Four operating states, each for 50 to 150 rows, in random order: the first 500 rows show most of them."""
+    stays = rng.integers(50, 150, size=n // 50 + 1)
+    state = np.repeat(rng.integers(4, size=len(stays)), stays)[:n]
+    return 5.0 * np.random.default_rng(6).normal(size=(4, 4))[state] + rng.normal(size=(n, 4))
+
+
 CLEAN: dict[str, Clean] = {
     "Gaussian": gaussian,
     "three groups": groups,
@@ -72,6 +85,8 @@ CLEAN: dict[str, Clean] = {
     "seasonal": seasonal,
     "drifting": drifting,
     "discrete": discrete,
+    "on and off": on_and_off,
+    "states that return": states_that_return,
 }
 
 
