@@ -29,7 +29,7 @@ from everlearn.experiments.peers.data import Absent
 from everlearn.experiments.peers.running import tasks
 
 STREAMS = RESULTS / "anomaly_streams.json"
-SHUTTLE_ROWS = 15_000  # peers take a minute and more for all of its rows; ours is measured on all below
+SHUTTLE_ROWS = 15_000  # some peers take minutes for all of its rows; peers.md has those that do not, on all of them
 # Of our own models the detector and the mixture alone: the others are not meant for this.
 OUR_NAMES = ("AnomalyDetector", "IncrementalGaussianMixture")
 TITLES = {

@@ -90,7 +90,8 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
 
     p-values are empirical, not exact. Below 1 in 500 they are calibrated by the far rows of the last 128,000 rows: how
     many there were, and how far they went. So alarms at one in 10,000 take some 10,000 rows to be right, and are too
-    many on a stream that wanders without end; benchmarks/anomaly.py counts alarms on clean streams of seven kinds.
+    many at any rate on a stream that wanders slowly or without end; benchmarks/anomaly.py counts alarms on clean
+    streams of eleven kinds.
 
     Parameters
     ----------
