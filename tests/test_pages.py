@@ -8,6 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 MADE = {"commit": "abc", "changed": [], "versions": {}, "machine": "here", "finished": "later"}
@@ -365,3 +366,22 @@ def test_a_page_is_made_without_arguments_that_only_its_author_knows(repository,
         needed = not call.args[0].value.startswith("-") and given.get("nargs") not in ("'*'", "'?'")
         assert not needed, f"{ast.unparse(call)}: python benchmarks gives none"
         assert "required" not in given, ast.unparse(call)
+
+
+def test_scores_of_one_law_differ_by_nothing_in_percent(repository, monkeypatch):
+    """Means of ratios would differ by several percent, in favour of what they are in percent of."""
+    monkeypatch.syspath_prepend(str(repository / "benchmarks"))
+    difference = importlib.import_module("fleet").difference
+    rng, found = np.random.default_rng(0), []
+    for _ in range(300):
+        a, b = rng.normal(-5.6, 1.0, (2, 100))
+        found.append((difference(b, a), difference(a, b), np.mean((b - a) / np.abs(a))))
+    percent = np.array([one.percent for one, _, _ in found])
+    errors = np.array([one.percent_error for one, _, _ in found])
+    assert abs(percent.mean()) < 4 * percent.std() / len(percent) ** 0.5 + 0.05
+    assert np.mean([ratios for _, _, ratios in found]) < -0.02
+    assert errors.mean() == pytest.approx(percent.std(), rel=0.15)
+    forth, back, _ = found[0]
+    assert forth.nats == -back.nats
+    assert forth.nats_error == back.nats_error
+    assert forth.percent == pytest.approx(-back.percent, rel=0.1)
