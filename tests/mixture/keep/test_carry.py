@@ -59,6 +59,26 @@ def test_two_old_components_that_became_one_are_added_up(stream):
         np.testing.assert_allclose(values, expected, rtol=1e-9)
 
 
+def test_other_rows_are_worth_what_their_gaussian_knows_more():
+    """Nats that n rows lose by a Gaussian of n rows, less those by one of ten times as many."""
+    rng, n, N, worth = np.random.default_rng(1), 200.0, 2000, carry.worth_of_other_rows
+    old = components(rng.normal(size=(N, D)), np.ones((N, 1)), shape_of(D), room=4)
+    lost = []
+    for _ in range(1000):
+        X = rng.normal(size=(N, D))
+        lost.append(n * (divergence(X[: int(n)]) - divergence(X)))
+    assert worth(np.array([n]), old, settings_for(D)) == pytest.approx(np.mean(lost), rel=0.1)
+    assert worth(np.array([n]), old, settings_for(D)) == pytest.approx(0.9 * 5 / 2)
+    assert worth(np.array([N + 1.0]), old, settings_for(D)) == 0.0
+
+
+def divergence(X):
+    """Nats a row that a Gaussian with the moments of X loses on rows of the standard Gaussian."""
+    mean, covariance = X.mean(axis=0), np.cov(X.T, ddof=0)
+    precision = np.linalg.inv(covariance)
+    return 0.5 * (np.trace(precision) + mean @ precision @ mean - len(mean) + np.linalg.slogdet(covariance)[1])
+
+
 def test_what_the_sample_contradicts_is_estimated_from_it(stream):
     """The rows have moved since: the sample's moments stand, with its count."""
     X, label, Z, sampled = stream

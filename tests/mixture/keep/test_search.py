@@ -59,6 +59,15 @@ def test_the_start_that_knows_wins_over_a_crowd(rounds):
     assert (fit.R.argmax(axis=1) == R.argmax(axis=1)).mean() > 0.99
 
 
+def test_a_start_with_credit_wins_over_a_crowd_that_is_better_by_less(rounds):
+    problem, _ = case()
+    start = np.ones((len(problem.rows.Z), 1))
+    alone = finish(search.search(problem, start, None, crowd=False))
+    fit = finish(search.search(problem, start, None, crowd=True, credit=1e9))
+    np.testing.assert_allclose(fit.R, alone.R, atol=1e-6)
+    assert rounds[1] == max(rounds.values()), "the seeds, which cannot win, are left after their first round"
+
+
 def test_the_ridge_is_the_same_by_all_components_and_by_the_near_ones(monkeypatch):
     problem, R = case()
     fit = finish(em.fitted(problem, R, 12, em.shaped(problem, fitting.moments_of(problem.rows, R), 2.0)))

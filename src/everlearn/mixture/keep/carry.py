@@ -93,6 +93,18 @@ def stock_of_components(components: Components) -> Stock:
     return Stock(components.mass[:K].copy(), components.counts[:K].copy(), components.means[:K].copy(), scatter)
 
 
+def worth_of_other_rows(sampled: Array, old: Components, settings: Settings) -> float:
+    """Nats of value that components with the statistics of all rows have over the same ones with those of the sample.
+
+    A Gaussian of p parameters learned from N rows loses p / 2N nats of a new row. The value of a search, leave-one-out
+    on the sample, has this loss for the n sampled rows of a component, where `carry` leaves one for N: over n rows that
+    is p / 2 (1 - n / N) nats less.
+    """
+    counts = old.counts[: len(sampled)]
+    share = np.minimum(sampled / np.maximum(counts, 1e-12), 1.0)
+    return 0.5 * n_parameters(old.means.shape[1], settings.diagonal) * float((1.0 - share).sum())
+
+
 def is_unmoved(start: Array, fit: Fit) -> bool:
     """Whether every old component kept its sampled rows, so that the search has found nothing to change."""
     flow = start.T @ fit.R

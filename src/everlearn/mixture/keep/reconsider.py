@@ -111,7 +111,10 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     settled = partial and old is not None and not created
     problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
     yield
-    fit = yield from search(problem, start, None if old is None else old.shape, crowd=not settled)
+    credit = 0.0
+    if partial and old is not None and start is not None:
+        credit = carrying.worth_of_other_rows(weights @ start, old.components, settings)
+    fit = yield from search(problem, start, None if old is None else old.shape, crowd=not settled, credit=credit)
     if settled and old is not None and start is not None and carrying.is_unmoved(start, fit):
         return _stay(old, fit, world)
     fit = yield from polish(problem, fit)

@@ -45,11 +45,11 @@ CROWDS, CROWDED_ROWS, CROWDED_NUMBERS, CROWDS_FROM = 2, 2000, 24_000, 64
 BUDGET = 2e9
 
 
-def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool) -> Slices:
+def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd: bool, credit: float = 0.0) -> Slices:
     """Best fit from responsibilities `start` (or from one component) and, with `crowd`, from k-means++ seeds.
 
     A crowd of seeds, which moves then merge, avoids most local optima; with few rows, where a search costs little,
-    several crowds do.
+    several crowds do. What comes from `start` has `credit`, in nats of value, over what comes from seeds.
     """
     m, D = problem.rows.Z.shape
     tau = FIRST_TAU if shape is None else shape.tau
@@ -68,12 +68,14 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
         affordable = min(CROWDS, CROWDED_ROWS // m, CROWDED_NUMBERS // (m * D)) if m >= CROWDS_FROM else 1
         for _ in range(max(1, affordable)):
             climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), FIRST_TAU)))
+    credits = [credit] + [0.0] * (len(climbs) - 1)
     # The best so far goes on first, to the end: most of the others then cannot come near it any more.
-    climbs.sort(key=lambda climb: -climb.fit.value)
-    best = yield from _climbed(problem, climbs[0], -np.inf)
-    for climb in climbs[1:]:
-        other = yield from _climbed(problem, climb, best.value)
-        best = other if other.value > best.value else best
+    ranked = sorted(zip(climbs, credits, strict=True), key=lambda each: -(each[0].fit.value + each[1]))
+    best, most = ranked[0][0].fit, -np.inf
+    for climb, own in ranked:
+        fit = yield from _climbed(problem, climb, most - own)
+        if fit.value + own > most:
+            best, most = fit, fit.value + own
     return best
 
 
