@@ -68,6 +68,17 @@ def test_a_start_with_credit_wins_over_a_crowd_that_is_better_by_less(rounds):
     assert rounds[1] == max(rounds.values()), "the seeds, which cannot win, are left after their first round"
 
 
+def test_the_work_of_a_round_is_that_of_rows_and_the_components_near_them(monkeypatch):
+    problem, R = case()
+    m = len(R)
+    all_pairs = 2.0 * search.SPLIT_STEPS * m * K * D * D
+    by_near = finish(search._begun(problem, R, 2.0))
+    assert by_near.fit.size == K
+    assert all_pairs / K <= by_near.work < 0.4 * all_pairs
+    monkeypatch.setattr(fitting, "may_be_sparse", lambda D, K: False)
+    assert finish(search._begun(problem, R, 2.0)).work == all_pairs
+
+
 def test_the_ridge_is_the_same_by_all_components_and_by_the_near_ones(monkeypatch):
     problem, R = case()
     fit = finish(em.fitted(problem, R, 12, em.shaped(problem, fitting.moments_of(problem.rows, R), 2.0)))

@@ -167,8 +167,10 @@ def _round(problem: Problem, climb: Climb) -> Generator[None, None, Climb]:
     fit = yield from _try_merges(problem, fit)
     fit = yield from _try_splits(problem, fit, seen)
     fit = yield from _tuned(problem, fit)
-    # Multiplications, not seconds: a search has the same result on any machine.
-    work += 2.0 * SPLIT_STEPS * m * fit.size * D * D
+    # Multiplications, not seconds: a search has the same result on any machine. Of a row and the components near it
+    # only, where steps of EM leave out the others.
+    shares = m * fit.size if fit.near is None else int(fit.near.bounds[-1])
+    work += 2.0 * SPLIT_STEPS * shares * D * D
     return Climb(fit, fit.value - climb.fit.value, rounds + 1, work, seen)
 
 
