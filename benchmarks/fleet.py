@@ -46,8 +46,8 @@ from everlearn.streams.store.store import Store
 ROOT = Path(__file__).parents[1]
 STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")) / "streams"
 SHARDS = 16
-# Shuffles of a set; of the robot, whose score moves by half a nat and more with the order of its rows, more of them.
-SHUFFLES, ROBOT, ROBOT_TIMES = 20, "wall-following robot", 15
+# Shuffles of a set; of the robot, whose score moves by half a nat with the order of its rows, more of them.
+SHUFFLES, ROBOT, ROBOT_TIMES = 20, "wall-following robot", 10
 
 
 def synthetic(rng: np.random.Generator) -> np.ndarray:
