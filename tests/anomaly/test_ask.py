@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import hmean
 
 from detectors import SETTINGS, frozen_density, low_rank_density, prepared_state
+from everlearn import AnomalyDetector
 from everlearn.anomaly.ask import Explanation, explain, given_others, given_past, score, view_parts
 from everlearn.anomaly.learn import Prepared, init, scratch_for
 from everlearn.anomaly.merge import _copied
@@ -95,6 +96,37 @@ def test_the_text_names_what_contradicts_the_value_most():
     assert told.text() == "p = 0.001: b 42, expected 1 to 3 from the others"
     past = told._replace(p_given_past=1e-12 * D)
     assert past.text() == "p = 0.001: b 42, expected about 7 from its own past"
+    assert past.sentence(column=0) == "a 2, expected about 7 from its own past"
+
+
+def test_what_is_not_known_yet_is_not_told():
+    """As nan: before the columns have units, or a value where there is none."""
+    one, D, unknown = np.array([1.0]), np.ones((1, 2)), np.full((1, 2), np.nan)
+    told = Explanation(
+        one, {}, 0 * D, unknown, unknown, unknown, unknown, unknown, unknown, np.array([[2.0, np.nan]]), ["a", "b"]
+    )
+    assert told.text() == "p = 1: a 2; too few rows are learned to say what was expected"
+    assert told.sentence(column=1) == "b was not observed"
+    early = told._replace(p_given_others=D, low=D, high=3 * D)
+    assert early.text() == "p = 1: a 2, expected 1 to 3 from the others"
+    late = told._replace(p_given_past=D, predicted=7 * D)
+    assert late.text() == "p = 1: a 2, expected about 7 from its own past"
+
+
+def test_a_row_is_explained_after_the_rows_before_it():
+    """As if it had been asked about before it came: its own past is not that of the latest row."""
+    rng = np.random.default_rng(8)
+    X = np.column_stack([50.0 + 10.0 * np.sin(np.arange(1400) / 20.0), np.zeros(1400)]) + rng.normal(size=(1400, 2))
+    X[1300, 0] = 90.0
+    detector = AnomalyDetector(grace_period=200).partial_fit(X[:1300])
+    asked = detector.explain(X[1300:1301])
+    detector.partial_fit(X[1300:1363])  # half a period later
+    told = detector._explain_seen(1300)
+    assert told.values[0, 0] == 90.0
+    assert told.predicted[0, 0] == pytest.approx(asked.predicted[0, 0], abs=1.0)
+    assert abs(detector.explain(X[1300:1301]).predicted[0, 0] - asked.predicted[0, 0]) > 3.0
+    assert detector._explain_seen(1363) is None
+    assert detector.partial_fit(np.tile(X[:1000], (2, 1)))._explain_seen(1300) is None
 
 
 def test_columns_given_the_others_are_the_same_from_factors():

@@ -11,10 +11,13 @@ from everlearn.anomaly.kernels import past as past_kernels
 from everlearn.anomaly.kernels import rows as kernels
 from everlearn.anomaly.learn import Prepared, no_info, scratch_for
 from everlearn.anomaly.state import STATISTICS, VIEWS, Density, Info, Settings, State
+from everlearn.base.snapshot import copied
 from everlearn.typing import Array
 
 INTERVAL = (0.05, 0.95)
 """Quantiles of the interval in which a value was expected."""
+FOLLOWED = 64
+"""Rows that are followed up to the one that is explained: histories are of three rows, slow means of ten."""
 
 
 class Explanation(NamedTuple):
@@ -34,12 +37,21 @@ class Explanation(NamedTuple):
 
     def text(self, row: int = 0) -> str:
         """One line for a row: its p-value, the column to blame, its value and where it was expected."""
-        j = int(np.argmax(self.blame[row]))
-        value, low, high = self.values[row, j], self.low[row, j], self.high[row, j]
-        told = f"p = {self.p_value[row]:.2g}: {self.columns[j]} {value:.4g}"
-        if self.p_given_others[row, j] <= self.p_given_past[row, j]:
-            return f"{told}, expected {low:.4g} to {high:.4g} from the others"
-        return f"{told}, expected about {self.predicted[row, j]:.4g} from its own past"
+        return f"p = {self.p_value[row]:.2g}: {self.sentence(row)}"
+
+    def sentence(self, row: int = 0, column: int | None = None) -> str:
+        """The value of a column of a row, by default the one to blame, and where it was expected."""
+        j = int(np.argmax(self.blame[row])) if column is None else column
+        name, value = self.columns[j], self.values[row, j]
+        if np.isnan(value):
+            return f"{name} was not observed"
+        given_others, given_past = self.p_given_others[row, j], self.p_given_past[row, j]
+        # Comparisons with NaN are false: what is not known yet is not told.
+        if given_past < given_others or (np.isnan(given_others) and not np.isnan(given_past)):
+            return f"{name} {value:.4g}, expected about {self.predicted[row, j]:.4g} from its own past"
+        if np.isnan(given_others):
+            return f"{name} {value:.4g}; too few rows are learned to say what was expected"
+        return f"{name} {value:.4g}, expected {self.low[row, j]:.4g} to {self.high[row, j]:.4g} from the others"
 
 
 def score(state: State, X: Array, settings: Settings, prepared: Prepared) -> Info:
@@ -74,6 +86,25 @@ def explain(state: State, X: Array, settings: Settings, columns: list[str], prep
     predicted, p_past = given_past(state, X, scratch_for(state))
     p_value = np.exp(np.nan_to_num(info.log_p, nan=0.0))
     return Explanation(p_value, view_parts(info.parts), blame, p, expected, low, high, predicted, p_past, X, columns)
+
+
+def explain_seen(state: State, row: int, settings: Settings, columns: list[str]) -> Explanation | None:
+    """What makes a row strange that came a while ago, after the rows before it; None if it is older than the ring.
+
+    Without going back its own past would be that of the latest row. Its model is the present one.
+    """
+    ring, now = state.season.ring, int(state.clock.rows[0])
+    oldest, first = max(0, now - len(ring)), max(0, row - FOLLOWED)
+    if not oldest <= first <= row < now:
+        return None
+    X = ring[np.arange(first, row + 1) % len(ring)]
+    then = copied(state)
+    then.clock.rows[0] = first
+    # Rows that are followed and not learned: histories move on, and nothing else.
+    settings, prepared, at = settings._replace(learning=0), Prepared(), 0
+    while at < len(X) - 1:
+        at += kernels.learn_rows(X[at:-1], prepared.of(then, settings), no_info(len(X) - 1 - at))
+    return explain(then, X[-1:], settings, columns, prepared)
 
 
 def given_past(state: State, X: Array, scratch: Any) -> tuple[Array, Array]:

@@ -433,9 +433,15 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         """
         self._check_started()
         rows = self._check_X(X)
+        return ask.explain(self._state_, rows, self._settings(self.learning), self._column_names(), self._prepared_)
+
+    def _explain_seen(self, row: int) -> ask.Explanation | None:
+        """As `explain`, of a row of the stream after the rows before it; None if it is not among the latest 2,048."""
+        return ask.explain_seen(self._state_, row, self._settings(self.learning), self._column_names())
+
+    def _column_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
-        columns = [f"column {j}" for j in range(rows.shape[1])] if names is None else [str(name) for name in names]
-        return ask.explain(self._state_, rows, self._settings(self.learning), columns, self._prepared_)
+        return [f"column {j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
 
     def _asked(self, X: ArrayLike) -> tuple[Array, Info]:
         self._check_started()
