@@ -163,3 +163,67 @@ def test_without_the_discount_rows_that_last_keep_the_order_of_how_strange_they_
     # By the discount later rows are less extreme although they are stranger.
     assert discounted[1310] < discounted[1490]
     assert others[1310] > others[1490]
+
+
+def with_faults(n, seed, share=0.05):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X[rng.random(n) < share] += 9.0
+    return X
+
+
+def test_contamination_stays_the_quantile_of_the_scores_in_any_split():
+    """Not the log of the contamination, to which anomalies that go far beyond it say nothing."""
+    X, later = with_faults(1500, 0), with_faults(1200, 1)
+    detector = AnomalyDetector(contamination=0.02, grace_period=100).fit(X)
+    assert detector.offset_ == np.quantile(detector.score_samples(X), 0.02)
+    before = detector.offset_
+    detector.partial_fit(later[:1])
+    assert detector.offset_ == before
+    single = detector.copy()
+    whole = detector.copy().partial_fit(later[1:])
+    for start in range(1, len(later), 37):
+        single.partial_fit(later[start : start + 37])
+    assert whole.offset_ == single.offset_
+    assert whole.events_ == single.events_
+    assert whole.offset_ == pytest.approx(before, abs=1.5)
+    assert before < np.log(0.02) - 1.5
+    again = everlearn.loads(everlearn.dumps(whole))
+    assert again.partial_fit(X).offset_ == whole.partial_fit(X).offset_
+
+
+def test_contamination_of_a_stream_is_the_quantile_of_its_latest_scores():
+    X = with_faults(900, 2)
+    detector = AnomalyDetector(contamination=0.1)
+    scores = detector.prequential(X)
+    assert detector.offset_ == np.quantile(scores[:900], 0.1)
+    assert detector.set_params(contamination=0.02).offset_ == np.quantile(scores[:900], 0.02)
+    assert detector.set_params(contamination=None).offset_ == np.log(1e-3)
+
+
+def test_parameters_set_after_fit_hold_at_once():
+    rng = np.random.default_rng(3)
+    detector = AnomalyDetector(grace_period=100).fit(rng.normal(size=(400, 2)))
+    assert detector.set_params(false_alarm_rate=1e-5).offset_ == np.log(1e-5)
+    detector.partial_fit(rng.normal(9.0, 1.0, size=(80, 2)))
+    held = detector.held_rows_
+    assert len(held) > 50
+    np.testing.assert_array_equal(detector.set_params(patience=30).held_rows_, held[-30:])
+    np.testing.assert_array_equal(detector.set_params(patience=700).held_rows_, held[-30:])
+    more = rng.normal(9.0, 1.0, size=(40, 2))
+    np.testing.assert_array_equal(detector.partial_fit(more).held_rows_, np.vstack([held[-30:], more]))
+    assert everlearn.loads(everlearn.dumps(detector)).n_held_ == 70
+    detector.patience = 20  # assigned, and not set
+    assert everlearn.loads(everlearn.dumps(detector)).n_held_ == 20
+
+
+@pytest.mark.parametrize(("patience", "word"), [(10**9, "GiB. Give"), (0, "patience")])
+def test_a_patience_that_cannot_be_is_refused(patience, word):
+    X = np.random.default_rng(4).normal(size=(50, 2))
+    with pytest.raises(ValueError, match=word) as refused:
+        AnomalyDetector(patience=patience).fit(X)
+    assert "patience" in str(refused.value)
+    detector = AnomalyDetector().fit(X)
+    with pytest.raises(ValueError, match=word):
+        detector.set_params(patience=patience)
+    assert detector.partial_fit(X).patience == 500

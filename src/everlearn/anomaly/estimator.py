@@ -26,6 +26,10 @@ MAX_EVENTS = 1000
 KINDS = ("anomaly", "new_normal")
 FIRST_EVENT = 200  # rows that raise no alarm
 GAP = 10  # rows without alarm after which the next alarm is another event
+# With `contamination`: scores that are remembered, every how many rows the threshold is taken from them, and from how
+# many on: of fewer the quantile is hardly better than the contamination itself.
+SCORES, THRESHOLD_ROWS, ENOUGH_SCORES = 10_000, 100, 200
+MOST_HELD_BYTES = 2**31  # of rows that may be held back
 # Rows less probable than this are held back, whatever rate of alarms is asked for: benchmarks/anomaly.py compares.
 GUARD_LEVEL = 1e-2
 # Weights of the views where the past of a row says nothing about it, and where it predicts it: chosen on all groups of
@@ -99,12 +103,15 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         Share of usual rows that may raise an alarm.
     contamination : None or float, default=None
         Share of the rows that are anomalies, where it is known: the threshold is then that quantile of the scores. None
-        takes it from `false_alarm_rate`.
+        takes it from `false_alarm_rate`. After `fit` it is the quantile over the training rows, as of other outlier
+        detectors of scikit-learn. Rows that are learned later bring their scores: every 100 rows the threshold is the
+        quantile of the latest 10,000 (of 200 at least; before, the logarithm of the contamination).
     learning : {"guarded", "always", "never"}, default="guarded"
         "guarded" holds suspicious rows back, "always" learns every row, "never" learns in `fit` only: later rows are
         scored in their order and teach nothing.
     patience : int, default=500
-        Number of suspicious rows after which they are a new normal. A usual row takes a tenth of a row off.
+        Number of suspicious rows after which they are a new normal. A usual row takes a tenth of a row off. So many
+        rows can be held back, which takes 8 (D + 19) bytes each at D columns.
     grace_period : int, default=500
         Number of rows that are learned whatever they are: long enough for a stream to show its regimes and the ways
         between them. What comes later and is too strange is held back.
@@ -116,7 +123,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     Attributes
     ----------
     offset_ : float
-        Threshold of `score_samples`: rows below it raise an alarm.
+        Threshold of `score_samples`: rows below it raise an alarm. ``set_params`` of a rate or share changes it.
     mixture_ : estimator
         The mixture that the density comes from.
     events_ : list of AnomalyEvent
@@ -167,6 +174,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
 
     _state_: State
     _events_: EventLog
+    _scores_: Array
 
     def __init__(
         self,
@@ -186,6 +194,59 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         self.grace_period = grace_period
         self.model = model
         self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as scikit-learn does; rows learned from now on are learned with them.
+
+        Of a detector that has begun, `false_alarm_rate` and `contamination` move the threshold at once, and with
+        another `patience` so many of the rows that are held back stay, the latest ones. `model` is for the next `fit`.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values.
+
+        Returns
+        -------
+        self
+            The detector.
+        """
+        before = self.get_params(deep=False)
+        super().set_params(**params)
+        if self._is_started():
+            try:
+                self._validate_params()
+                self._resize_guard()
+            except ValueError:
+                vars(self).update(before)
+                raise
+            # A quantile of scores does not depend on the rate of alarms.
+            if "contamination" in params or ("false_alarm_rate" in params and self.contamination is None):
+                self._set_threshold()
+        return self
+
+    def _set_threshold(self) -> None:
+        """The threshold by the parameters: the log of the rate of alarms, or the quantile of the remembered scores."""
+        share = self.contamination
+        self.offset_ = float(np.log(self.false_alarm_rate if share is None else share))
+        if share is not None:
+            self._scores_ = self._scores_ if len(self._scores_) else np.full(SCORES, np.nan)
+            self._take_quantile(share)
+
+    def _resize_guard(self) -> None:
+        """As many places for rows that are held back as `patience` says; the latest rows stay."""
+        guard, room = self._state_.guard, int(self.patience)
+        if len(guard.rows) == room:
+            return
+        self._validate_params()
+        _check_patience(room, self.n_features_in_)
+        held = int(guard.held[0])
+        kept = np.arange(max(0, held - min(room, len(guard.rows))), held)
+        fresh = [np.zeros((room, *values.shape[1:]), values.dtype) for values in guard[:3]]
+        for new, old in zip(fresh, guard[:3], strict=True):
+            new[: len(kept)] = old[kept % len(old)]
+        guard = guard._replace(held=np.full(1, len(kept), np.int64))
+        self._state_ = self._state_._replace(guard=guard._replace(rows=fresh[0], statistics=fresh[1], numbers=fresh[2]))
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -207,7 +268,11 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         """
         super().fit(X)
         if self.contamination is not None:
-            self.offset_ = _quantile(self.score_samples(X), self.contamination)
+            scores = self.score_samples(X)
+            self.offset_ = _quantile(scores, self.contamination)
+            # As the model scores them that has learned them all: later rows move the threshold from here.
+            rows = np.arange(max(0, len(scores) - SCORES), len(scores))
+            self._scores_[rows % SCORES] = scores[rows]
         return self
 
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:  # type: ignore[override]
@@ -296,24 +361,25 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
     def _start(self, X: Array, *, whole: bool) -> None:
         if self.learning == "never" and not whole:
             raise InputError('learning="never" learns in `fit` only. Call `fit` with usual rows first.')
+        _check_patience(int(self.patience), X.shape[1])
         self.mixture_ = IncrementalGaussianMixture() if self.model is None else clone(self.model)
         self._state_ = learn.init(X.shape[1], self._settings("guarded"))
         self._events_ = _no_events()
         self._prepared_ = learn.Prepared()
-        self.offset_ = float(np.log(self.false_alarm_rate))
+        self._scores_ = np.empty(0)
+        self._set_threshold()
         self._fitting_ = whole
 
     def _learn(self, X: Array, y: Any, weights: Any) -> Array:
         # "never" learns the rows of `fit`, as "guarded" does, and holds all later ones back.
         rule = "guarded" if self.learning == "never" and self._fitting_ else self.learning
         self._fitting_ = False
+        self._resize_guard()  # `patience` may have been assigned
         before = int(self._state_.clock.rows[0])
         self._state_, info, released = learn.learn(
             self._state_, X, self._settings(rule), self.mixture_, self._prepared_
         )
-        self._record(info, released, before)
-        if self.contamination is not None:
-            self._follow_contamination(self.contamination)
+        self._record(info, released, before, learns=rule != "never")
         found = np.empty((len(X), 3))
         found[:, 0], found[:, 1], found[:, 2] = info.log_p, info.blamed, info.undiscounted
         # Rows without a p-value have the score 0, as of `_scores`.
@@ -324,12 +390,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         rate, seed = float(self.false_alarm_rate), int(self.random_state)
         return settings_of(rule, rate, int(self.patience), int(self.grace_period), seed)
 
-    def _follow_contamination(self, share: float) -> None:
-        """The threshold is the quantile of the scores: of p-values that are uniform, the contamination itself."""
-        self.offset_ = float(np.log(share))
-
-    def _record(self, info: Info, released: list[keep.Release], before: int) -> None:
+    def _record(self, info: Info, released: list[keep.Release], before: int, *, learns: bool) -> None:
         below = info.log_p < self.offset_
+        if self.contamination is not None and learns:
+            below = self._judged(_scores(info), before, self.contamination)
         # Not `below.any()`: it takes three times as long, and rows may come one at a time.
         if not np.count_nonzero(below) and not released:
             return
@@ -340,6 +404,29 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         for one in released:
             log = _with_event(log, 1, one.first, one.last, float(one.rows), -1)
         self._events_ = log
+
+    def _judged(self, scores: Array, before: int, share: float) -> NDArray[np.bool_]:
+        """Whether rows lie below the threshold of their time, which moves on at multiples of 100 rows of the stream.
+
+        So any split of a stream gives the same thresholds and events.
+        """
+        if not len(self._scores_):
+            self._scores_ = np.full(SCORES, np.nan)
+        below, start = np.zeros(len(scores), np.bool_), 0
+        while start < len(scores):
+            end = min(len(scores), start + THRESHOLD_ROWS - (before + start) % THRESHOLD_ROWS)
+            below[start:end] = scores[start:end] < self.offset_
+            self._scores_[np.arange(before + start, before + end) % SCORES] = scores[start:end]
+            if (before + end) % THRESHOLD_ROWS == 0:
+                self._take_quantile(share)
+            start = end
+        return below
+
+    def _take_quantile(self, share: float) -> None:
+        """Take the threshold from the remembered scores, once there are enough."""
+        known = self._scores_[~np.isnan(self._scores_)]
+        if len(known) >= ENOUGH_SCORES:
+            self.offset_ = _quantile(known, share)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -537,6 +624,11 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             new._state_ = merge.merged(new._state_, other._state_, new._settings("guarded"), new.mixture_)
         return new
 
+    def _to_save(self) -> dict[str, Any]:
+        if self._is_started():
+            self._resize_guard()  # a file has as many places as its `patience` says
+        return super()._to_save()
+
     def _check_loaded(self) -> None:
         state = getattr(self, "_state_", None)
         if not isinstance(state, State) or not isinstance(getattr(self, "_events_", None), EventLog):
@@ -544,6 +636,10 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         if not isinstance(self.offset_, float) or not np.isfinite(self.offset_):
             raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
         checked.check_events(self._events_, _no_events())
+        scores = vars(self).setdefault("_scores_", np.empty(0))  # files of an earlier version have none
+        known = isinstance(scores, np.ndarray) and scores.dtype == np.float64
+        if not known or scores.shape not in ((0,), (SCORES,)):
+            raise ModelFileError(f"the detector's scores must be float64 of shape (0,) or ({SCORES},).")
         if state.far is None:
             state = state._replace(far=learn.init_far())
         if state.recent is None:
@@ -580,6 +676,18 @@ def settings_of(rule: str, rate: float, patience: int, grace: int, seed: int) ->
         most_persistent=MOST_PERSISTENT,
         seed=seed,
     )
+
+
+def _check_patience(patience: int, D: int) -> None:
+    """Refuse to hold back more rows than fit into memory."""
+    needed = 8 * patience * (D + len(STATISTICS) + 1)
+    if needed > MOST_HELD_BYTES:
+        most = MOST_HELD_BYTES // (8 * (D + len(STATISTICS) + 1))
+        raise InputError(
+            f"patience={patience:,} is too many: so many rows of {D} columns that are held back take "
+            f"{needed / 2**30:,.1f} GiB. Give {most:,} or fewer; or call `discard_held` when a fault is over, or take "
+            'learning="never", so that nothing becomes a new normal.'
+        )
 
 
 def _scores(info: Info) -> Array:
