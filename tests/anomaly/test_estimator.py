@@ -227,3 +227,17 @@ def test_a_patience_that_cannot_be_is_refused(patience, word):
     with pytest.raises(ValueError, match=word):
         detector.set_params(patience=patience)
     assert detector.partial_fit(X).patience == 500
+
+
+def test_events_are_the_same_in_any_split_of_a_stream_that_becomes_a_new_normal():
+    """An alarm right behind a new normal is no part of the anomaly before it."""
+    X = np.random.default_rng(11).normal(size=(900, 2))
+    X[500:] += 20.0
+    X[[610, 615, 620]] = 90.0
+    whole = AnomalyDetector(grace_period=200, patience=100).partial_fit(X)
+    single = AnomalyDetector(grace_period=200, patience=100)
+    for x in X:
+        single.partial_fit(x[None])
+    assert whole.events_ == single.events_
+    kinds = [event.kind for event in whole.events_]
+    assert "anomaly" in kinds[kinds.index("new_normal") :]

@@ -399,10 +399,14 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
             return
         log, alarmed = self._events_, np.flatnonzero(below)
         alarmed = alarmed[alarmed + before >= min(self.grace_period, FIRST_EVENT)]
-        for t in alarmed:
-            log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))
-        for one in released:
-            log = _with_event(log, 1, one.first, one.last, float(one.rows), -1)
+        # In their order: an alarm behind a new normal belongs to no anomaly before it, however rows come in batches.
+        for one in [*released, None]:
+            n = len(alarmed) if one is None else int(np.searchsorted(alarmed, one.last - before, side="right"))
+            for t in alarmed[:n]:
+                log = _with_alarm(log, before + int(t), float(info.log_p[t]), int(info.blamed[t]))
+            alarmed = alarmed[n:]
+            if one is not None:
+                log = _with_event(log, 1, one.first, one.last, float(one.rows), -1)
         self._events_ = log
 
     def _judged(self, scores: Array, before: int, share: float) -> NDArray[np.bool_]:
