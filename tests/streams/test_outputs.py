@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from everlearn import IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
+from everlearn import AnomalyDetector, IncrementalGaussianMixture, IncrementalGaussianMixtureClassifier
 from everlearn.errors import InputError
 from everlearn.streams.outputs import Outputs
 from everlearn.streams.runner import Runner
@@ -121,3 +121,31 @@ def test_times_of_the_stream_follow_the_row(store, tmp_path):
     rows = list(csv.DictReader((tmp_path / "scores.csv").open()))
     assert list(rows[0]) == ["row", "time", "log_density", "novel"]
     assert (rows[150]["row"], rows[150]["time"]) == ("150", "2023-11-15T00:15:50+02:00")
+
+
+def test_a_detector_writes_its_anomalies_and_new_normals(tmp_path):
+    """Alarms at once: an anomaly that goes on in the next batch is written again, with the same first row."""
+    Z = np.random.default_rng(3).normal(size=(900, 2))
+    Z[495:520, 1] += 30.0
+    Z[700:] -= 20.0
+    run = Session(AnomalyDetector(grace_period=200, patience=100), columns=["a", "b"])
+    addresses = {kind: str(tmp_path / f"{kind}.csv") for kind in ("novelties", "changes")}
+    outputs = Outputs(addresses, ["a", "b"], run.model)
+    for start in range(0, 900, 100):
+        batch = Batch(Z[start : start + 100])
+        outputs.write(batch, run.learn(batch.X), run.model)
+    outputs.flush()
+    outputs.close()
+    rows = list(csv.DictReader((tmp_path / "novelties.csv").open()))
+    assert list(rows[0]) == ["row", "last", "p_value", "column", "text"]
+    first, again = [(int(row["last"]), row["column"]) for row in rows if row["row"] == "495"]
+    assert first == (499, "b")
+    assert again[0] in range(519, 523)  # the way back is strange, too
+    assert again[1] == "b"
+    assert all(row["text"].startswith(f"{row['column']} ") for row in rows)
+    last = {int(row["row"]): int(row["last"]) for row in rows}
+    assert last == {event.row: event.last for event in run.model.events_ if event.kind == "anomaly"}
+    changes = list(csv.DictReader((tmp_path / "changes.csv").open()))
+    own = [event for event in run.model.events_ if event.kind == "new_normal"]
+    assert [tuple(map(int, row.values())) for row in changes] == [(e.row, e.last, int(e.value)) for e in own]
+    assert own

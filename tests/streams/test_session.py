@@ -1,5 +1,6 @@
 """A session and its store: a step is committed whole, and learning goes on where it was."""
 
+import contextlib
 import json
 import sqlite3
 import time
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlearn import IncrementalGaussianMixture, OnlinePPCA
+from everlearn import AnomalyDetector, IncrementalGaussianMixture, OnlinePPCA
 from everlearn.errors import InputError, StateFileError
 from everlearn.streams import session as sessions
 from everlearn.streams.session import Session
@@ -243,3 +244,67 @@ def test_counting_components_can_wait(monkeypatch):
         session.learn(np.zeros((3, 2)))
         assert bool(counted) != count_later
     assert session.n_components() == 1.0
+
+
+def faulty(n=1000):
+    """A stream of two sensors; the second is wrong in rows 600 to 639."""
+    Z = np.random.default_rng(9).normal([50.0, 7.0], size=(n, 2))
+    Z[600:640, 1] += 30.0
+    return Z
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+@pytest.mark.parametrize("batch", [1000, 20])
+def test_an_anomaly_is_kept_with_its_rows_its_column_and_the_sentence(tmp_path, kind, batch):
+    """By its name also in the first batch, before the model knows it; one that goes on over commits stays one."""
+    opened = Store(tmp_path / "run.db") if kind == "file" else contextlib.nullcontext(MemoryStore())
+    with opened as store:
+        check_anomaly_of_a_run(store, batch)
+
+
+def check_anomaly_of_a_run(store, batch):
+    session = Session(AnomalyDetector(grace_period=200), store=store, name="m", columns=["torque", "temperature"])
+    ids = set()
+    for start in range(0, 1000, batch):
+        session.learn(faulty()[start : start + batch], times=1e9 + np.arange(start, start + float(batch)))
+        session.commit()
+        ids |= {event.id for event in store.latest_events("m", kinds=["anomaly"]) if event.row == 600}
+    found = [event for event in store.latest_events("m", kinds=["anomaly"]) if event.row in range(600, 640)]
+    assert [(event.row, event.details["column"]) for event in found] == [(600, "temperature")]
+    assert found[0].details["last"] in range(639, 643)  # the way back is strange, too
+    assert found[0].details["text"].startswith("temperature 3")
+    assert ", expected " in found[0].details["text"]
+    assert found[0].stream_time == 1e9 + 600
+    # One that grows has a new id for those who follow, and is counted once.
+    assert len(ids) == (1 if batch == 1000 else 3)
+    own = [(event.row, event.last) for event in session.model.events_ if event.kind == "anomaly"]
+    kept = store.latest_events("m", kinds=["anomaly"])
+    assert [(event.row, event.details["last"]) for event in kept] == own
+    assert store.totals("m")["anomaly"] == len(own) == session.monitor.n_novel
+
+
+def test_an_anomaly_that_goes_on_after_a_restart_is_the_same_one(store):
+    whole = Session(AnomalyDetector(grace_period=200), store=store, name="whole", columns=["a", "b"])
+    for start in range(0, 1000, 50):
+        whole.learn(faulty()[start : start + 50])
+        whole.commit()
+        parts = Session(AnomalyDetector(grace_period=200), store=store, name="parts", columns=["a", "b"])
+        parts.learn(faulty()[start : start + 50])
+        parts.commit()
+    events = [[event[2:] for event in store.events(name)] for name in ("parts", "whole")]
+    assert events[0] == events[1]
+    assert store.memory("parts") == store.memory("whole")
+    assert store.totals("parts") == store.totals("whole")
+
+
+def test_a_new_normal_is_kept_with_its_rows():
+    Z = np.random.default_rng(10).normal(size=(900, 2))
+    Z[500:] += 20.0
+    session = Session(AnomalyDetector(grace_period=200, patience=100), columns=["a", "b"])
+    for start in range(0, 900, 300):
+        session.learn(Z[start : start + 300])
+    session.commit()
+    kept = session.store.latest_events("model", kinds=["new_normal"])
+    own = [event for event in session.model.events_ if event.kind == "new_normal"]
+    assert own
+    assert [(e.row, e.details["last"], e.value) for e in kept] == [(e.row, e.last, e.value) for e in own]

@@ -12,13 +12,15 @@ from everlearn.streams.prequential import PrequentialResult
 from everlearn.streams.sources.parsing import Batch
 from everlearn.streams.sources.times import TimeFormat
 from everlearn.streams.writers import Writer, open_writer
-from everlearn.typing import CalibratedModel, ImputingModel, PrequentialModel
+from everlearn.typing import CalibratedModel, DetectingModel, ImputingModel, PrequentialModel
 
 KINDS = ("scores", "imputations", "changes", "novelties")
 
 
-def fields_of(kind: str, columns: list[str]) -> list[str]:
-    """Names of the fields of one kind of output, behind the row and its time."""
+def fields_of(kind: str, columns: list[str], *, detects: bool = False) -> list[str]:
+    """Names of the fields of one kind of output, behind the row and its time; a detector tells of stretches of rows."""
+    if detects and kind in _OF_DETECTOR:
+        return _OF_DETECTOR[kind][0]
     return {
         "scores": ["log_density", "novel"],
         "imputations": columns,
@@ -71,13 +73,15 @@ class Outputs:
         self._writers: dict[str, Writer] = {}
         for kind, where in addresses.items():
             position = (positions or {}).get(kind)
-            fields = ["row", *(["time"] if time_format else []), *fields_of(kind, columns)]
+            own = fields_of(kind, columns, detects=isinstance(model, DetectingModel))
+            fields = ["row", *(["time"] if time_format else []), *own]
             self._writers[kind] = open_writer(where, fields, resumable=resumable, position=position)
 
     def write(self, batch: Batch, result: PrequentialResult, model: Any) -> None:
         """Give out what a batch was to the model, which has just learned it."""
         for kind, writer in self._writers.items():
-            found = list(_RECORDS[kind](batch, result, model))
+            of_detector = isinstance(model, DetectingModel) and kind in _OF_DETECTOR
+            found = list((_OF_DETECTOR[kind][1] if of_detector else _RECORDS[kind])(batch, result, model))
             if self._time_format is not None:
                 moments = np.full(len(batch.X), np.nan) if batch.times is None else batch.times
                 show = self._time_format.show
@@ -130,6 +134,25 @@ def _novelty_records(batch: Batch, result: PrequentialResult, model: Any) -> Ite
             yield event.row, event.value, float(result.log_density[i]), *batch.X[i].tolist()
 
 
+def _anomaly_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
+    """Last row so far, smallest p-value, column to blame and why; an anomaly that goes on is written again."""
+    for event in [*result.grown, *result.events]:
+        if event.kind == "anomaly":
+            told = event.details or {}
+            yield event.row, told["last"], event.value, told["column"], told.get("text", "")
+
+
+def _new_normal_records(batch: Batch, result: PrequentialResult, model: Any) -> Iterator[tuple[Any, ...]]:
+    """Last row, and how many rows were learned."""
+    for event in result.events:
+        if event.kind == "new_normal":
+            yield event.row, (event.details or {})["last"], int(event.value)
+
+
+_OF_DETECTOR = {
+    "novelties": (["last", "p_value", "column", "text"], _anomaly_records),
+    "changes": (["last", "rows"], _new_normal_records),
+}
 _RECORDS = {
     "scores": score_records,
     "imputations": imputation_records,

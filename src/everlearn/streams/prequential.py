@@ -25,6 +25,18 @@ SCORED_ROWS = 256
 WATCHED_ROWS = 500
 
 
+class Anomaly(NamedTuple):
+    """An anomaly that was told, and may go on."""
+
+    row: int
+    last: int
+    value: float
+    text: str
+
+
+NO_ANOMALY = Anomaly(0, 0, 1.0, "")
+
+
 class PrequentialResult(NamedTuple):
     """What a batch was to the model before it was learned."""
 
@@ -33,7 +45,11 @@ class PrequentialResult(NamedTuple):
     log_density: Array
     """Log-density of each row (of its target, for a model with one); NaN while the model was warming up."""
     events: list[Event]
-    """Novelties (their value is the p-value) and changes (log-density), by row as the model counts them from 0."""
+    """Novelties and anomalies (their value is the p-value) and changes (log-density), by row as the model counts them
+    from 0.
+    """
+    grown: Sequence[Event] = ()
+    """Anomalies of earlier batches that went on in this one, as they are now."""
 
     @property
     def novel(self) -> NDArray[np.bool_]:
@@ -62,6 +78,8 @@ class PrequentialMonitor:
     ----------
     model : StreamingModel
         The model that learns.
+    columns : list of str, optional
+        Names of the columns, for a model that does not know them.
 
     Attributes
     ----------
@@ -71,26 +89,31 @@ class PrequentialMonitor:
         Values that were not observed, by column.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, columns: list[str] | None = None) -> None:
+        self.model, self.columns = model, columns
         self.n_rows = self.n_novel = self.n_changes = 0
         self.n_gaps: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._log_likelihood, self._n_scored = 0.0, 0  # sum over the rows that had a log-density
         self._first_unreported = 0  # events of earlier rows were given out
         self._n_listed = 0  # events of the model's log that were looked at
         self._detector = page_hinkley.ChangeState()
+        self._anomaly = NO_ANOMALY  # the latest one, which may go on
 
     def score_then_learn(self, X: Array, y: Any = None) -> PrequentialResult:
         """Learn rows, each scored just before."""
         first_row = int(self.model.n_samples_seen_) if self.model._is_started() else 0
         log_density = np.full(len(X), np.nan)
         events: list[Event] = []
+        grown: list[Event] = []
         # Such a model scores each row within its own step of learning. The others are scored block by block, by the
         # model before the block.
         if isinstance(self.model, PrequentialModel):
             for part in _parts(0, len(X), WATCHED_ROWS):
                 log_density[part] = self.model.prequential(X[part])
-                events += self._new_events()
+                recorded = self._recorded()
+                # First: what has grown within this batch is one of its events.
+                self._grow(recorded, events, grown, log_density[part], first_row + part.start)
+                events += self._new_events(recorded, log_density[part], first_row + part.start)
         else:
             # Taken before the first row of the batch is learned: what is new afterwards is what this batch has changed.
             noticed = _changes_of(self.model)
@@ -101,7 +124,7 @@ class PrequentialMonitor:
                     events += self._novelties(X[part], first_row + part.start)
                 self.model.partial_fit(X[part], target)
             events += self._changes(log_density, first_row, noticed)
-        return self._counted(X, PrequentialResult(first_row, log_density, sorted(events, key=_by_row)))
+        return self._counted(X, PrequentialResult(first_row, log_density, sorted(events, key=_by_row), grown))
 
     @property
     def mean_log_likelihood(self) -> float:
@@ -119,6 +142,7 @@ class PrequentialMonitor:
             "likelihood": [self._log_likelihood, self._n_scored],
             "first_unreported": self._first_unreported,
             "detector": list(self._detector),
+            "anomaly": list(self._anomaly),
         }
 
     def restore(self, memory: Any) -> None:
@@ -138,11 +162,14 @@ class PrequentialMonitor:
             detector = page_hinkley.ChangeState(*numbers.tolist())
             if not np.isfinite(total):
                 raise ValueError("the log-likelihood is not finite")
+            row, last, value, text = memory.get("anomaly", NO_ANOMALY)  # files of an earlier version have none
+            anomaly = Anomaly(restored_count(row), restored_count(last), float(value), str(text))
         except (TypeError, LookupError, ValueError, ArithmeticError) as error:
             raise StateFileError(f"The counts of the run cannot be read ({error!r:.80})") from error
         self.n_rows, self.n_novel, self.n_changes = n_rows, n_novel, n_changes
         self.n_gaps, self._first_unreported, self._detector = gaps, first_unreported, detector
         self._log_likelihood, self._n_scored = total, n_scored
+        self._anomaly = anomaly
 
     def replace_model(self, model: Any) -> None:
         """Go on with another model, such as the merger of this one with a second."""
@@ -151,18 +178,66 @@ class PrequentialMonitor:
         # out again.
         self._first_unreported = int(model.n_samples_seen_) if model._is_started() else 0
         self._n_listed = 0
+        self._anomaly = NO_ANOMALY
 
     # -- events -----------------------------------------------------------------------------------
 
-    def _new_events(self) -> list[Event]:
+    def _new_events(self, recorded: Sequence[Any], log_density: Array, first_row: int) -> list[Event]:
         """The events that the model recorded and that were not given out before.
 
         They may belong to rows of earlier batches: the rows of the warm-up are learned together at its end.
         """
-        found = [event for event in self._recorded() if _noticed(event) >= self._first_unreported]
+        found = [event for event in recorded if _noticed(event) >= self._first_unreported]
         if found:
-            self._first_unreported = _noticed(found[-1]) + 1
-        return [Event(event.row, event.kind, event.value, _details(event, self.model)) for event in found]
+            self._first_unreported = max(map(_noticed, found)) + 1
+        return [self._told(event, log_density, first_row) for event in found]
+
+    def _grow(
+        self, recorded: Sequence[Any], events: list[Event], grown: list[Event], log_density: Array, first_row: int
+    ) -> None:
+        """Tell anew of the latest anomaly if it has gone on: in place among events of this batch, or as grown."""
+        before = self._anomaly
+        if before == NO_ANOMALY:
+            return
+        now = [one for one in recorded if one.kind == "anomaly" and one.row == before.row]
+        if not now or now[-1].last == before.last:
+            return
+        told = self._told(now[-1], log_density, first_row)
+        for kept in (events, grown):
+            for i, event in enumerate(kept):
+                if event.kind == "anomaly" and event.row == told.row:
+                    kept[i] = told
+                    return
+        grown.append(told)
+
+    def _told(self, event: Any, log_density: Array, first_row: int) -> Event:
+        """An event of the model with what can be said of it: last row, column to blame, and why."""
+        if event.kind == "new_normal":
+            return Event(event.row, event.kind, event.value, {"last": event.last})
+        if event.kind != "anomaly":
+            return Event(event.row, event.kind, event.value)
+        text = self._anomaly.text
+        if (event.row, event.value) != (self._anomaly.row, self._anomaly.value):
+            start = max(event.row, first_row)
+            # The row of the smallest p-value: the column is the one to blame there.
+            strangest = start + int(np.argmin(log_density[start - first_row : event.last + 1 - first_row]))
+            text = self._sentence(strangest, event.column)
+        self._anomaly = Anomaly(event.row, event.last, event.value, text)
+        details = {"last": event.last, "column": self._name(event.column)}
+        return Event(event.row, event.kind, event.value, details | ({"text": text} if text else {}))
+
+    def _sentence(self, row: int, column: int) -> str:
+        """What a detector says of a row that it has just seen."""
+        found = self.model._explain_seen(row) if hasattr(self.model, "_explain_seen") else None
+        if found is None:
+            return ""
+        names = [self._name(j) for j in range(len(found.columns))]
+        return str(found._replace(columns=names).sentence(column=column))
+
+    def _name(self, column: int) -> str:
+        """Name of a column; a model that has just begun does not know it yet."""
+        names = getattr(self.model, "feature_names_in_", self.columns)
+        return f"x{column}" if names is None else str(names[column])
 
     def _recorded(self) -> Sequence[Any]:
         """Events of the model, without those that were looked at before where its log counts them.
@@ -250,14 +325,6 @@ def restored_count(value: Any) -> int:
 def _noticed(event: Any) -> int:
     """Row at which a model knew of an event: a new normal is known when it has lasted, at its last row."""
     return int(event.last if event.kind == "new_normal" else event.row)
-
-
-def _details(event: Any, model: Any) -> dict[str, Any] | None:
-    """Of an anomaly the column to blame, and of a new normal its last row."""
-    if event.kind == "anomaly":
-        names = getattr(model, "feature_names_in_", None)
-        return {"column": f"x{event.column}" if names is None else str(names[event.column])}
-    return {"last": event.last} if event.kind == "new_normal" else None
 
 
 def _by_row(event: Event) -> int:

@@ -90,7 +90,7 @@ class Session:
             found = self.store.load(name)
             self.model = found if model is None else self._same_kind(found, model)
         self._check_columns()
-        self.monitor = PrequentialMonitor(self.model)
+        self.monitor = PrequentialMonitor(self.model, columns)
         self._gaps, self._stamps = TimeGapDetector(), StampCheck()
         self.position = self.store.position(name)
         # Counts and detectors come from the same commit as the model, so that a run that was killed reports each event
@@ -158,7 +158,7 @@ class Session:
         self.version = self.store.commit(
             self.name, self.model, self.version,
             position=position, events=self._events, intervals=self._intervals, bad_rows=self._bad_rows,
-            more=self._more, memory=self._memory(), taken=taken,
+            more=self._more, memory=self._memory(), taken=taken, grown=list(self._grown.values()),
         )  # fmt: skip
         self.position = position if position is not None else self.position
         self._clear()
@@ -178,6 +178,7 @@ class Session:
 
     def _clear(self) -> None:
         self._events: list[Event] = []
+        self._grown: dict[int, Event] = {}  # anomalies that were committed before, by row
         self._bad_rows: list[BadRow] = []
         self._more: dict[str, int] = {}
         self._intervals: list[Interval] = []
@@ -196,9 +197,19 @@ class Session:
                 continue
             self._n_novelties_kept += event.kind == "novelty"
             self._events.append(event._replace(time=seen, stream_time=_at(times, event.row - result.first_row)))
+        for event in result.grown:
+            self._put_grown(event)
         for gap in self._gaps.find([] if times is None else times.tolist()):
             row = result.first_row + gap.offset
             self._events.append(Event(row, "time gap", gap.seconds, None, seen, _at(times, gap.offset)))
+
+    def _put_grown(self, event: Event) -> None:
+        """Keep what an anomaly is now in place of what it was."""
+        for i, kept in enumerate(self._events):
+            if kept.kind == event.kind and kept.row == event.row:
+                self._events[i] = event._replace(time=kept.time, stream_time=kept.stream_time)
+                return
+        self._grown[event.row] = event
 
     def _keep_intervals(self, result: PrequentialResult, times: Array | None) -> None:
         """Add the points of the history: one for each hundred rows, ending at a multiple of a hundred."""

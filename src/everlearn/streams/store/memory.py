@@ -66,10 +66,11 @@ class MemoryStore:
         more: dict[str, int] | None = None,
         episodes: Sequence[EpisodeRecord] = (),
         traces: Sequence[TraceCell] = (),
+        grown: Sequence[Event] = (),
         **kept: Any,
     ) -> int:
         """Take in what happened; the model itself, positions and counts stay where they are."""
-        for event in events:
+        for event in [*map(self._grown, grown), *events]:
             when = now() if event.time is None else event.time
             stored = (when, event.row, event.kind, event.value, event.details or {}, event.stream_time)
             self._events.append(StoredEvent(next(self._ids), *stored))
@@ -82,6 +83,14 @@ class MemoryStore:
         self._traces.extend(traces)
         # No other program can see this store, so that the version is counted and not checked.
         return version + 1
+
+    def _grown(self, event: Event) -> Event:
+        """Take out the event of this kind and row; returns the new one with its times."""
+        for old in reversed(self._events):
+            if (old.kind, old.row) == (event.kind, event.row):
+                self._events.remove(old)
+                return event._replace(time=old.time, stream_time=old.stream_time)
+        return event
 
     def latest_events(self, name: str, *, kinds: Iterable[str] | None = None, limit: int = 1000) -> list[StoredEvent]:
         """The latest events, oldest first."""

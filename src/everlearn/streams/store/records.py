@@ -18,13 +18,13 @@ MAX_INTERVALS = 4096
 
 
 class Event(NamedTuple):
-    """Something that happened: a novelty or a change in the stream, or something to the program itself."""
+    """Something that happened: a novelty, an anomaly or a change in the stream, or something to the program itself."""
 
     row: int
     """Row of the stream, counted from 0."""
     kind: str
     value: float = NAN
-    """p-value of a novelty, log-density of a change, seconds of a gap in time."""
+    """p-value of a novelty or an anomaly, log-density of a change, rows of a new normal, seconds of a gap in time."""
     details: dict[str, Any] | None = None
     time: float | None = None
     """Seconds since 1970 when the program saw it; the time of the commit where none is given."""

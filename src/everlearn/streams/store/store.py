@@ -198,6 +198,7 @@ class Store:
         taken: int | None = None,
         episodes: Sequence[EpisodeRecord] = (),
         traces: Sequence[TraceCell] = (),
+        grown: Sequence[Event] = (),
     ) -> int:
         """Write everything of one step, or nothing.
 
@@ -223,6 +224,9 @@ class Store:
             Episodes that began, changed or ended.
         traces : sequence of TraceCell, default=()
             Stretches of the sensors' traces that are complete.
+        grown : sequence of Event, default=()
+            Events of earlier steps as they are now, by kind and row. Each gets a new id, so that who follows the events
+            sees it again, and is not counted again.
 
         Returns
         -------
@@ -243,6 +247,7 @@ class Store:
             new = _count(connection, "", {"version": 1})["version"]
             self._put_model(connection, name, model, new, {"position": position, "memory": memory})
             connection.execute("REPLACE INTO model_file VALUES (?, ?)", (name, data))
+            _add_events(connection, name, [_grown(connection, name, event) for event in grown])
             _add_events(connection, name, events)
             _add_intervals(connection, name, intervals)
             _add_bad_rows(connection, name, bad_rows)
@@ -605,6 +610,17 @@ def _add_events(connection: sqlite3.Connection, name: str, events: Sequence[Even
             (name, when, int(event.row), event.kind, value, details, moment),
         ).lastrowid
         _trim(connection, "event", name, last, MAX_EVENTS)
+
+
+def _grown(connection: sqlite3.Connection, name: str, event: Event) -> Event:
+    """Take out the event of this kind and row; returns the new one with its times."""
+    # By id, the latest first: it is among the last ones, and no index by rows is needed.
+    sql = "SELECT id, time, stream_time FROM event WHERE name = ? AND row = ? AND kind = ? ORDER BY id DESC LIMIT 1"
+    old = connection.execute(sql, (name, int(event.row), event.kind)).fetchone()
+    if old is None:
+        return event
+    connection.execute("DELETE FROM event WHERE id = ?", (old[0],))
+    return event._replace(time=old[1], stream_time=_float(old[2]))
 
 
 def _add_episodes(connection: sqlite3.Connection, name: str, episodes: Sequence[EpisodeRecord], change: int) -> None:
