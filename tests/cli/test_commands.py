@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -15,11 +16,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import everlearn
 from everlearn import cli
 from everlearn.cli import COMMANDS
 from everlearn.cli.commands import doctor
+from everlearn.cli.summary import show_anomalies
 from everlearn.cli.text_plots import bar, sparkline
 from everlearn.export import to_c, to_onnx
 from everlearn.streams.store.store import Store
@@ -151,12 +154,44 @@ def test_learning_a_detector_tells_what_is_strange(run):
     )
     assert "column to blame" in said
     assert any("700" in line.split() and "torque" in line for line in said.splitlines())
+    assert "mean log p-value" in said
+    assert "log-likelihood" not in said
     with open("r.html") as file:
-        assert "Who is to blame" in file.read()
+        report = file.read()
+    for words in ("Who is to blame for the latest row held back: ", "Latest anomalies", "<dt>mean log p-value</dt>"):
+        assert words in report
+    assert re.search(r"<td>700</td><td>[^<]*</td><td>torque</td><td>torque [^<]*, expected [^<]*</td>", report)
+    assert "log-likelihood" not in report.partition("<script>")[0]
     model = everlearn.load("d.evl")
     assert isinstance(model, everlearn.AnomalyDetector)
     assert model.patience == 300
     assert "a detector has the settings" in run("learn", "odd.csv", "--model", "detector", "--set", "x=1", status=2)
+
+
+@pytest.mark.slow
+def test_anomalies_of_a_run_are_written_and_shown(run):
+    """With the names of the columns also where the whole run is one batch, and with first and last row."""
+    odd = X.copy()
+    odd[700:706, 1] += 12 * X[:, 1].std()
+    write("odd.csv", odd)
+    run("learn", "odd.csv", "--model", "detector", "--state", "odd.db", "--novelties", "found.csv")
+    with open("found.csv") as file:
+        rows = {row["row"]: row for row in csv.DictReader(file)}
+    assert int(rows["700"]["last"]) >= 705
+    assert rows["700"]["column"] == "torque"
+    assert rows["700"]["text"].startswith("torque ")
+    said = " ".join(run("show", "odd.db").split())
+    assert f"700 to {rows['700']['last']}" in said
+    assert "mean log p-value" in said
+
+
+def test_of_one_row_held_back_the_words_are_those_of_one(run, monkeypatch):
+    detector = everlearn.AnomalyDetector().fit(X[:, :2])
+    for n, words in ((0, "0 rows are held back"), (1, "1 row is held back")):
+        monkeypatch.setattr(type(detector), "n_held_", n)
+        console = Console(record=True, width=200)
+        show_anomalies(detector, ["a", "b"], console)
+        assert words in console.export_text()
 
 
 def test_bad_rows_are_said_on_standard_error(run):

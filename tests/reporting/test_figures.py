@@ -20,6 +20,7 @@ from everlearn.reporting.projection import ellipse, plane_of
 from everlearn.reporting.queries import column_names, condition, curve, mixture_of
 from everlearn.reporting.report import render, write_report
 from everlearn.reporting.tables import Table
+from everlearn.streams.store.records import Event
 
 NAN = math.nan
 
@@ -259,3 +260,13 @@ def test_a_report_begins_with_what_was_found(models):
     assert "belt &lt;slips&gt;" in text
     assert "No false alarms." in text
     assert text.index("No false alarms.") < text.index('id="likelihood"')
+
+
+def test_a_detectors_scores_and_anomalies_have_their_names():
+    """The mean of log p-values, always about -1, is no log-likelihood."""
+    found = [Event(100, "anomaly", 1e-5, {"last": 105, "column": "heat"}), Event(150, "new_normal", 50.0)]
+    figure = checked(pictures.likelihood([point(100), point(200)], found, score="mean log p-value"))
+    names = {trace.name for trace in figure.data}
+    assert names == {"change", "mean log p-value", "anomaly"}
+    assert figure.layout.yaxis.title.text == "mean log p-value"
+    assert "1 change and 1 anomaly are marked" in figure.layout.meta["alt"]

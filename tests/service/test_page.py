@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import re
 import shutil
 import threading
 import time
@@ -137,6 +138,27 @@ def test_learns_live_marks_a_change_and_answers(browser, start_service):
     assert list(outside_requests(browser, service.url)) == []
     errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert errors == []
+
+
+def test_an_anomaly_names_its_rows_its_column_and_why(browser, start_service):
+    """One that goes on in the next batch stays one line, with its last row."""
+    service = start_service()
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    X[396:406, 1] += 20.0
+    with service.client() as client:
+        client.put("/models/pump", json={"kind": "AnomalyDetector", "parameters": {"grace_period": 200}})
+        for part in (X[:400], X[400:]):
+            client.post("/models/pump/learn", json={"columns": ["flow", "heat"], "rows": as_json(part)})
+            learned(client, "pump")
+        browser.get(f"{service.url}/#pump")
+        until(browser, lambda b: "heat" in text(b, "events"))
+    line = next(line for line in browser.find_elements(By.CSS_SELECTOR, "#events tr") if "396" in line.text)
+    assert "396 to 40" in line.text
+    assert "anomaly" in line.text
+    assert re.search(r"p = [0-9.e-]+: heat [0-9.]+, expected .* to .* from the others", line.text)
+    assert len(browser.find_elements(By.CSS_SELECTOR, '#events [data-anomaly="396"]')) == 1
+    until(browser, lambda b: text(b, "score") == "mean log p-value")
+    until(browser, lambda b: 396 in (points(b, "likelihood", "anomaly") or []))
 
 
 def test_the_description_works_offline(browser, service):

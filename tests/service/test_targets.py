@@ -191,6 +191,25 @@ def test_a_detector_blames_a_column(client, rows, tmp_path):
     assert client.post("/models/pump/score", json=asked).json() == found  # asking changes nothing
 
 
+def test_a_detectors_events_and_scores_have_their_names(client, rows):
+    make(client, "pump", "AnomalyDetector", parameters={"grace_period": 200})
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    X[400:405, 1] += 20.0
+    client.post("/models/pump/learn", json={"columns": ["u", "v"], "rows": as_json(X)})
+    found = learned(client, "pump")
+    assert found["log_likelihood"] is None
+    assert -2.0 < found["mean_log_p_value"] < 0.0
+    picture = client.get("/models/pump/pictures/likelihood").json()
+    marks = {trace["name"]: trace["x"] for trace in picture["data"]}
+    assert 400 in marks["anomaly"]
+    assert "mean log p-value" in marks
+    events = client.app.state.repository.store.latest_events("pump", kinds=["anomaly"])
+    (event,) = [event for event in events if event.row == 400]
+    assert event.details["column"] == "v"
+    assert event.details["last"] >= 404
+    assert event.details["text"].startswith("v ")
+
+
 def test_a_detector_answers_as_the_program_does(client, rows, tmp_path):
     from click.testing import CliRunner
 

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from everlearn.reporting.tables import count
 from everlearn.streams.session import Session
 from everlearn.streams.sources.source import Source
+from everlearn.typing import DetectingModel
 
 _REFRESH_SECONDS = 0.5
 
@@ -76,7 +77,12 @@ class Display:
         if components == components:
             parts.append(count(round(components), "component"))
         # Of rows that were scored: the first ones are learned before there is a density.
+        detects = isinstance(self._session.model, DetectingModel)
         if math.isfinite(monitor.mean_log_likelihood):
-            parts.append(f"log-likelihood {monitor.mean_log_likelihood:.2f}")
-        parts += [f"{monitor.n_novel:,} novel", count(monitor.n_changes, "change")]
+            score = "mean log p-value" if detects else "log-likelihood"
+            parts.append(f"{score} {monitor.mean_log_likelihood:.2f}")
+        if detects:
+            parts.append(count(monitor.n_novel, "anomaly", "anomalies"))
+        else:
+            parts += [f"{monitor.n_novel:,} novel", count(monitor.n_changes, "change")]
         return ", ".join(parts)

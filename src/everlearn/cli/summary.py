@@ -117,12 +117,11 @@ def show_anomalies(model: Any, names: list[str], console: Console) -> None:
         for e in strangest
     ]
     n_accepted = len(events) - len(found)
-    accepted = f" Rows became a new normal {n_accepted} times." if n_accepted else ""
+    times = "once" if n_accepted == 1 else f"{n_accepted:,} times"
+    accepted = f" Rows became a new normal {times}." if n_accepted else ""
+    held = f"{count(model.n_held_, 'row is', 'rows are')} held back: too strange to be learned."
     Table(("rows", "p-value", "column to blame"), rows, _title_of(len(found), len(rows))).show(console)
-    console.print(
-        f"One row in {1 / model.false_alarm_rate:,.0f} would raise a false alarm. {model.n_held_:,} rows are held "
-        f"back: too strange to be learned.{accepted}"
-    )
+    console.print(f"One row in {1 / model.false_alarm_rate:,.0f} would raise a false alarm. {held}{accepted}")
 
 
 def _title_of(n_found: int, n_shown: int) -> str:

@@ -31,7 +31,7 @@ _GRID = 61
 _DEPTH = 10.0  # nats below the highest density at which the shade ends
 
 
-def likelihood(history: Sequence[Any], events: Sequence[Any] = ()) -> Picture:
+def likelihood(history: Sequence[Any], events: Sequence[Any] = (), *, score: str = "log-likelihood") -> Picture:
     """Mean log-likelihood of the rows before they were learned, with changes and novelties marked.
 
     Parameters
@@ -39,25 +39,30 @@ def likelihood(history: Sequence[Any], events: Sequence[Any] = ()) -> Picture:
     history : sequence of Interval
         Points of a run, oldest first.
     events : sequence of Event
-        What happened in it; novelties and changes are drawn, the latest 500 of each.
+        What happened in it; novelties and changes are drawn, the latest 500 of each, and so are a detector's anomalies
+        and new normals.
+    score : str
+        What to call the scores: those of a detector are no densities.
     """
     x, y = _column(history, "end_row"), _column(history, "log_likelihood")
     changes = _rows_of(events, "change") + _rows_of(events, "new_normal")
     novelties = _rows_of(events, "novelty") + _rows_of(events, "anomaly")
+    strange = "anomaly" if any(event.kind == "anomaly" for event in events) else "novelty"
     data = [
         _vertical_lines(changes, "change"),
-        _line(x, y, "log-likelihood", BLUE, "row %{x:,}<br>log-likelihood %{y:.3f}<extra></extra>"),
-        _ticks(novelties, "novelty"),
+        _line(x, y, score, BLUE, f"row %{{x:,}}<br>{score} %{{y:.3f}}<extra></extra>"),
+        _ticks(novelties, strange),
     ]
-    layout = _layout("row", "mean log-likelihood", legend=True)
+    mean = score if score.startswith("mean ") else f"mean {score}"
+    layout = _layout("row", mean, legend=True)
     layout["yaxis"]["range"] = _robust_range(y)
     layout["xaxis"]["range"] = [0, max(_end(x), 1)]
     # Marks of events have an axis of their own from 0 to 1: they keep their height whatever the range of the curve.
     layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     seen = y[np.isfinite(y)]
-    found = f"{_few(len(changes), 'change')} and {_few(len(novelties), 'novelty')} are marked"
+    found = f"{_few(len(changes), 'change')} and {_few(len(novelties), strange)} are marked"
     course = f"from {seen[0]:.2f} to {seen[-1]:.2f}; " if len(seen) else "no values yet; "
-    return _picture(data, layout, f"Mean log-likelihood over {_end(x):,} rows: {course}{found}.")
+    return _picture(data, layout, f"{mean[0].upper()}{mean[1:]} over {_end(x):,} rows: {course}{found}.")
 
 
 def timeline(stays: Sequence[Stay]) -> Picture:

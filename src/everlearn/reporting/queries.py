@@ -72,6 +72,11 @@ def is_detector(model: Any) -> bool:
     return isinstance(model, DetectingModel)
 
 
+def score_of(model: Any) -> str:
+    """What the scores of a model's rows are called in the mean: a detector gives p-values, and no densities."""
+    return "mean log p-value" if is_detector(model) else "log-likelihood"
+
+
 def detector_that_follows(model: Any, alarm: float | None = None) -> Any:
     """A copy of a detector that follows the rows and learns none of them; it blames below a p-value of `alarm`."""
     return model.copy().set_params(learning="never", false_alarm_rate=alarm or model.false_alarm_rate)

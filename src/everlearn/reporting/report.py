@@ -16,7 +16,8 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.persistence.atomic_write import write_whole
 from everlearn.reporting import figures as pictures
 from everlearn.reporting.assets import asset, plotly_js
-from everlearn.reporting.queries import column_names, is_detector, is_fitted, mixture_of
+from everlearn.reporting.events import TOLD, column_of, name_of, reason_of, rows_of, words_of
+from everlearn.reporting.queries import column_names, is_detector, is_fitted, mixture_of, score_of
 from everlearn.reporting.regimes import Stay
 from everlearn.reporting.tables import Table
 from everlearn.streams.sources.times import TimeFormat
@@ -51,7 +52,7 @@ def write_report(
     history : sequence of Interval
         Points of the run, oldest first.
     events : sequence of Event
-        Changes and novelties of the run, oldest first.
+        Changes, novelties and anomalies of the run, oldest first.
     name : str
         What to call the model.
     totals : mapping from str to int, optional
@@ -94,6 +95,8 @@ def render(
         drawings = {"regimes": ("When each regime was active", True, pictures.timeline(stays)), **drawings}
     first = [_card(key, *drawings[key][:2]) for key in drawings if key == "regimes"]
     body += [*first, *(_table_card(table.title, table._replace(title=""), wide=True) for table in findings)]
+    if is_detector(model):
+        body.append(_anomalies_table(events, time_format))
     body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items() if key != "regimes"]
     if is_fitted(model):
         body.append(_columns_table(model))
@@ -104,15 +107,16 @@ def render(
 
 def _drawings(model: Any, history: Sequence[Any], events: Sequence[Any]) -> dict[str, tuple[str, bool, Any]]:
     """Title, width and picture of each card."""
-    found = {
-        "likelihood": ("Log-likelihood of rows before they were learned", True, pictures.likelihood(history, events))
-    }
+    score = score_of(model)
+    title = f"{score[0].upper()}{score[1:]} of rows before they were learned"
+    found = {"likelihood": (title, True, pictures.likelihood(history, events, score=score))}
     if is_fitted(model):
         found["components"] = ("Components", False, pictures.components(model))
         found["weights"] = ("Weights", False, pictures.weights(model))
     if is_detector(model) and is_fitted(model) and model.n_held_:
         told = model.explain(model.held_rows_[-1:])
-        found["blame"] = ("Who is to blame for the latest row held back", False, pictures.blame(told))
+        title = f"Who is to blame for the latest row held back: {told.sentence()}"
+        found["blame"] = (title, False, pictures.blame(told))
     found["forgetting"] = ("Forgetting and memory", False, pictures.forgetting(history))
     found["throughput"] = ("Throughput", False, pictures.throughput(history))
     if is_fitted(model):
@@ -126,10 +130,13 @@ def _head(name: str, model: Any, history: Sequence[Any], totals: dict[str, int])
         "rows": f"{totals.get('rows', getattr(model, 'n_samples_seen_', 0)):,}",
         "columns": f"{getattr(model, 'n_features_in_', 0):,}",
         "components": f"{len(mixture_of(model).weights):,}" if is_fitted(model) else "0",
-        "log-likelihood": f"{mean:.2f}" if (mean := mean_log_likelihood(history)) == mean else "none yet",
-        "novelties": f"{totals.get('novelty', 0) + totals.get('anomaly', 0):,}",
-        "changes": f"{totals.get('change', 0):,}",
+        score_of(model): f"{mean:.2f}" if (mean := mean_log_likelihood(history)) == mean else "none yet",
     }
+    if is_detector(model):
+        counts = {"anomalies": totals.get("anomaly", 0), "new normals": totals.get("new_normal", 0)}
+    else:
+        counts = {"novelties": totals.get("novelty", 0), "changes": totals.get("change", 0)}
+    numbers |= {what: f"{n:,}" for what, n in counts.items()}
     items = "".join(f"<div><dt>{key}</dt><dd>{html.escape(value)}</dd></div>" for key, value in numbers.items())
     written = datetime.datetime.now().astimezone().strftime("%d %B %Y, %H:%M %Z")
     return (
@@ -151,24 +158,29 @@ def _columns_table(model: Any) -> str:
     return _table_card("Columns", Table(("column", "mean", "standard deviation"), rows))
 
 
-_TOLD = {
-    "change": "log-density {value:.3f}",
-    "time gap": "{value:,.0f} s",
-    "anomaly": "p-value {value:.2g}, {column}",
-    "new_normal": "{value:,.0f} rows",
-}
-
-
 def _events_table(events: Sequence[Any], time_format: TimeFormat | None) -> str:
     """The latest changes, anomalies and gaps in time, the latest first, by the stream's own times where it has them."""
-    latest = [event for event in events if event.kind in _TOLD][-_MOST_EVENTS:][::-1]
-    rows = []
-    for event in latest:
-        value = _TOLD[event.kind].format(value=event.value, **(getattr(event, "details", None) or {"column": ""}))
-        when = () if time_format is None else (time_format.show(event.stream_time),)
-        rows.append((event.kind.replace("_", " "), *when, f"{event.row:,}", value))
+    latest = [event for event in events if event.kind in TOLD][-_MOST_EVENTS:][::-1]
+    rows = [(name_of(event), *_when(event, time_format), rows_of(event), words_of(event)) for event in latest]
     columns = ("event", *(() if time_format is None else ("time",)), "row", "value")
     return _table_card("Latest changes", Table(columns, rows or [("none", *[""] * (len(columns) - 1))]))
+
+
+def _anomalies_table(events: Sequence[Any], time_format: TimeFormat | None) -> str:
+    """The latest anomalies of a detector, the latest first: the column to blame, and why."""
+    latest = [event for event in events if event.kind == "anomaly"][-_MOST_EVENTS:][::-1]
+    rows = [
+        (rows_of(event), *_when(event, time_format), f"{event.value:.2g}", column_of(event), reason_of(event))
+        for event in latest
+    ]
+    columns = ("rows", *(() if time_format is None else ("time",)), "p-value", "column to blame", "why")
+    table = Table(columns, rows or [("none", *[""] * (len(columns) - 1))])
+    return _table_card("Latest anomalies", table, wide=True)
+
+
+def _when(event: Any, time_format: TimeFormat | None) -> tuple[str, ...]:
+    """The stream's own time of an event, where it has times."""
+    return () if time_format is None else (time_format.show(event.stream_time),)
 
 
 def _table_card(title: str, table: Table, *, wide: bool = False) -> str:

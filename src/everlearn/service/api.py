@@ -15,7 +15,7 @@ from everlearn import __version__
 from everlearn.errors import EverlearnError, InputError
 from everlearn.persistence.model_file import FORMAT_VERSION, loads
 from everlearn.reporting import figures
-from everlearn.reporting.queries import column_names
+from everlearn.reporting.queries import column_names, score_of
 from everlearn.service import responses, schemas
 from everlearn.service.errors import FULL
 from everlearn.service.events import EventStreams
@@ -291,7 +291,11 @@ async def events(
     after: Annotated[int, Query(ge=0, le=2**62, description="Send events with larger ids.")] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=2**62, description="The same, from a browser.")] = None,
 ) -> StreamingResponse:
-    """Follow a model as server-sent events: `novelty`, `change`, what happens to the program, and `progress`."""
+    """Follow a model as server-sent events: `novelty`, `change`, what happens to the program, and `progress`.
+
+    A detector has `anomaly`, from `row` to `last`, with its p-value in `value`, the `column` to blame and why in
+    `text`, and `new_normal`. An anomaly that goes on is sent again, with the same `row` and a new id.
+    """
     await run_in_threadpool(repository.entry, name)
     streams: EventStreams = request.app.state.streams
     streams.check_room()
@@ -325,8 +329,8 @@ async def draw(
             )
         history = repository.store.history(name)
         if picture == "likelihood":
-            marks = repository.store.latest_events(name, kinds=["change", "novelty"])
-            return schemas.Figure(**figures.likelihood(history, marks))
+            marks = repository.store.latest_events(name, kinds=["change", "novelty", "anomaly", "new_normal"])
+            return schemas.Figure(**figures.likelihood(history, marks, score=score_of(repository.model(name))))
         return schemas.Figure(**(figures.forgetting if picture == "forgetting" else figures.throughput)(history))
 
     return await ask.ask(request, answer)

@@ -286,6 +286,7 @@ def summary(repository: ModelRepository, name: str) -> schemas.Summary:
     position, model = repository.store.position(name), repository.model(name)
     mixture = mixture_of(model) if is_fitted(model) else None
     trouble = repository.learning.troubles.get(name)
+    mean, detects = finite(mean_log_likelihood(history)), is_detector(model)
     found = {
         "name": name,
         "kind": entry.kind,
@@ -295,12 +296,13 @@ def summary(repository: ModelRepository, name: str) -> schemas.Summary:
         "updated": entry.updated,
         "takes_rows": position is None or "inbox" in position,
         "components": len(mixture.weights) if mixture is not None else None,
-        "log_likelihood": finite(mean_log_likelihood(history)),
+        "log_likelihood": None if detects else mean,
+        "mean_log_p_value": mean if detects else None,
         "rows_per_second": last and finite(last.n_rows / last.seconds if last.seconds > 0 else None),
         "forgetting": last and finite(last.forgetting),
         "memory": last and finite(last.memory),
         "novelties": totals.get("novelty", 0) + totals.get("anomaly", 0),
-        "changes": totals.get("change", 0),
+        "changes": totals.get("change", 0) + totals.get("new_normal", 0),
         "bad_rows": totals.get("bad rows", 0),
         "trouble": None if trouble is None else f"It is not learned at the moment: {_public(trouble, repository)}",
         "target": (position or {}).get("inbox", {}).get("target"),

@@ -248,7 +248,11 @@ class ColumnSummary(BaseModel):
 
 
 class Summary(BaseModel):
-    """What a model is and has seen."""
+    """What a model is and has seen.
+
+    A detector has a `mean_log_p_value` in place of the `log_likelihood`; `novelties` counts its anomalies, and
+    `changes` what became a new normal.
+    """
 
     name: str
     kind: str
@@ -259,6 +263,7 @@ class Summary(BaseModel):
     takes_rows: bool
     components: int | None
     log_likelihood: float | None
+    mean_log_p_value: float | None
     rows_per_second: float | None
     forgetting: float | None
     memory: float | None

@@ -14,8 +14,10 @@ from rich.markup import escape
 from everlearn.cli.common import errors_explained, is_state_file, load_model, load_to_ask
 from everlearn.cli.summary import moments_of, show_parts
 from everlearn.cli.text_plots import bar, sparkline
+from everlearn.reporting.events import name_of, rows_of, words_of
 from everlearn.reporting.tables import Table, count, number
 from everlearn.streams.store.records import mean_log_likelihood
+from everlearn.typing import DetectingModel
 
 if TYPE_CHECKING:
     from everlearn.streams.store.store import Store
@@ -141,20 +143,21 @@ def _show_store(store: Store, name: str | None, console: Console) -> None:
     model = store.load(chosen)
     console.print(f"[bold]{escape(chosen)}[/] in {escape(store.path)}")
     show_model(model, console)
-    _show_run(store, chosen, console)
+    _show_run(store, chosen, model, console)
 
 
-def _show_run(store: Store, name: str, console: Console) -> None:
+def _show_run(store: Store, name: str, model: Any, console: Console) -> None:
     """Totals, the curve of the log-likelihood, the latest events and bad rows."""
     totals = [(what, f"{n:,}") for what, n in sorted(store.totals(name).items())]
     Table(("what", "times"), totals, "The whole run").show(console)
     history = store.history(name)
     if curve := sparkline([interval.log_likelihood for interval in history]):
         mean = f"{mean_log_likelihood(history):.2f}"
-        console.print(f"\nlog-likelihood {curve} {mean} in the mean of the run", soft_wrap=True)
+        score = "mean log p-value" if isinstance(model, DetectingModel) else "log-likelihood"
+        console.print(f"\n{score} {curve} {mean} in the mean of the run", soft_wrap=True)
     latest = store.latest_events(name, limit=10)
     when = _event_times(store, name, latest)
-    events = [(t, f"{e.row:,}", e.kind, number(e.value)) for t, e in zip(when, latest, strict=True)]
+    events = [(t, rows_of(e), name_of(e), words_of(e)) for t, e in zip(when, latest, strict=True)]
     Table(("when", "row", "event", "value"), events, "The latest events").show(console)
     for row in store.bad_rows(name, limit=5):
         console.print(f"left out: {escape(row.place)}: {escape(row.reason)}: {escape(row.text[:60])}", soft_wrap=True)

@@ -173,8 +173,16 @@
     mark.dataset.kind = kind;
     const row = document.createElement("tr");
     const what = document.createElement("td");
-    what.append(mark, kind.replaceAll("-", " "));
-    row.append(what, cell(whole.format(data.row)), cell(new Date(1000 * data.time).toLocaleTimeString()));
+    what.append(mark, kind.replaceAll(/[-_]/g, " "));
+    if (kind === "anomaly") {
+      const why = `p = ${data.value < 1e-3 ? data.value.toExponential(1) : data.value.toPrecision(2)}: ${data.text ?? data.column}`;
+      what.append(Object.assign(document.createElement("div"), { className: "soft why", textContent: why }));
+      // One that goes on comes again, as it is now.
+      row.dataset.anomaly = data.row;
+      by("events").querySelector(`[data-anomaly="${data.row}"]`)?.remove();
+    }
+    const rows = data.last > data.row ? `${whole.format(data.row)} to ${whole.format(data.last)}` : whole.format(data.row);
+    row.append(what, cell(rows), cell(new Date(1000 * data.time).toLocaleTimeString()));
     by("events").prepend(row);
     while (by("events").children.length > MOST_EVENTS) by("events").lastElementChild.remove();
   }
@@ -251,7 +259,13 @@
     const text = (value, format) => (value === null ? "–" : format.format(value));
     by("rows").textContent = text(summary.rows, whole);
     by("rows_per_second").textContent = text(summary.rows_per_second, whole);
-    by("log_likelihood").textContent = text(summary.log_likelihood, number);
+    // A detector's scores are p-values, and no densities.
+    const detects = summary.kind === "AnomalyDetector";
+    by("score").textContent = detects ? "mean log p-value" : "log-likelihood";
+    by("h-likelihood").textContent = `${detects ? "Mean log p-value" : "Log-likelihood"} of rows before they are learned`;
+    by("strange").textContent = detects ? "anomalies" : "novelties";
+    by("changed").textContent = detects ? "new normals" : "changes";
+    by("log_likelihood").textContent = text(detects ? summary.mean_log_p_value : summary.log_likelihood, number);
     by("components_").textContent = text(summary.components, whole);
     by("novelties").textContent = text(summary.novelties, whole);
     by("changes").textContent = text(summary.changes, whole);
