@@ -15,11 +15,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from sklearn.metrics import roc_auc_score
 
-from everlearn import IncrementalGaussianMixture
+from everlearn import AnomalyDetector, IncrementalGaussianMixture
 from everlearn.datasets.demo import COLUMNS, FAULTS, REGIMES, demo_stream, join
+from everlearn.reporting import figures
 
 stream = join(list(demo_stream(12_000, seed=1)))
 faulty = stream.fault > 0
@@ -78,6 +80,19 @@ for number, name in list(enumerate(FAULTS))[1:]:
 # %%
 # A slipping belt breaks the bond between speed and torque on one side and power and current on the other, and the blame
 # goes to whichever of them is predicted most sharply.
+
+# %%
+# **With a p-value, a column and a sentence.** `AnomalyDetector` does all of this by itself, and looks at time as well.
+# `explain` says of a row what makes it strange, and `everlearn.reporting.figures.blame` draws it, as the report of
+# ``everlearn learn --model detector --report`` does: the column to blame comes first.
+
+detector = AnomalyDetector(grace_period=1000)
+frame = pd.DataFrame(stream.X, columns=COLUMNS)
+first = rows[rows >= 4000][0]
+detector.partial_fit(frame[:first])
+told = detector.explain(frame[first : first + 1])
+print(FAULTS[stream.fault[first]], "-", told.text())
+go.Figure(figures.blame(told))
 
 # %%
 # **A fault or a new normal?** The model keeps a list of events. A change is a drop of the score that stays, not one odd

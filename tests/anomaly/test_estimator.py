@@ -241,3 +241,14 @@ def test_events_are_the_same_in_any_split_of_a_stream_that_becomes_a_new_normal(
     assert whole.events_ == single.events_
     kinds = [event.kind for event in whole.events_]
     assert "anomaly" in kinds[kinds.index("new_normal") :]
+
+
+def nbytes(part):
+    return part.nbytes if isinstance(part, np.ndarray) else sum(map(nbytes, part))
+
+
+@pytest.mark.parametrize(("D", "patience"), [(3, 500), (8, 2000), (60, 500)])
+def test_a_detector_holds_as_many_numbers_as_the_page_on_cost_says(D, patience):
+    X = np.random.default_rng(0).normal(size=(300, D))
+    state = AnomalyDetector(patience=patience).partial_fit(X)._state_
+    assert nbytes(state) / 8 == pytest.approx(120_000 + 7000 * D + (patience - 500) * (D + 19), rel=0.05)
