@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from everlearn.anomaly.estimator import SCORES
+from everlearn.anomaly.state import STATISTICS
 from everlearn.figmn.cost_model import block_rows
 from everlearn.low_rank import core as low_rank
 from everlearn.mixture.estimator import MAX_COMPONENTS, MAX_NUMBERS
@@ -66,6 +68,7 @@ def test_limits_in_the_page_on_cost_are_those_of_the_code(documents, repository)
     sample += f"{low_rank.ENOUGH_ROWS} unless they take more than {low_rank.MAX_RESERVOIR_NUMBERS * 4 // 2**20} MiB"
     assert sample in text
     assert f"| events | 3 × {MAX_EVENTS} |" in text
+    assert f"takes D + {len(STATISTICS) + 1}; `contamination` takes {SCORES:,} |" in text
     assert f'`max_components="auto"` is {MAX_COMPONENTS} for the mixture' in text
     assert f"would fill {MAX_NUMBERS * 8 // 2**20} MiB" in text
     assert f"grown by {100 * (schedule.ASK_AGAIN - 1):.0f} % since the last search" in text
@@ -73,6 +76,7 @@ def test_limits_in_the_page_on_cost_are_those_of_the_code(documents, repository)
     assert f"blocks of b ≤ {longest} rows" in text
     # Powers and factors of formulas, and these: there is no other number in it.
     known = {"1000", "2800", "64", "128", "5", "256", "8000", "2000", "32"}
+    known |= {"120", "500", "19", "10"}  # of a detector, which tests/anomaly/test_estimator.py counts
     assert {n for n in re.findall(r"\d+", outside_blocks(documents, text)) if int(n) > 8} <= known
 
 

@@ -220,7 +220,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
                 self._validate_params()
                 self._resize_guard()
             except ValueError:
-                vars(self).update(before)
+                self.__dict__.update(before)
                 raise
             # A quantile of scores does not depend on the rate of alarms.
             if "contamination" in params or ("false_alarm_rate" in params and self.contamination is None):
@@ -642,7 +642,7 @@ class AnomalyDetector(OutlierMixin, StreamEstimator):
         if not isinstance(self.offset_, float) or not np.isfinite(self.offset_):
             raise ModelFileError(f"the file holds no level of alarms: offset_ is {self.offset_!r}, no number.")
         checked.check_events(self._events_, _no_events())
-        scores = vars(self).setdefault("_scores_", np.empty(0))  # files of an earlier version have none
+        scores = self.__dict__.setdefault("_scores_", np.empty(0))  # files of an earlier version have none
         known = isinstance(scores, np.ndarray) and scores.dtype == np.float64
         if not known or scores.shape not in ((0,), (SCORES,)):
             raise ModelFileError(f"the detector's scores must be float64 of shape (0,) or ({SCORES},).")

@@ -61,7 +61,9 @@ once from MQTT.
 @click.option("--scores", help="Write each row's log-density before it was learned to this file or broker.")
 @click.option("--imputations", help="Write the rows with their gaps filled.")
 @click.option("--changes", help="Write the changes that were noticed.")
-@click.option("--novelties", help="Write the rows whose p-value is below the model's novelty_level.")
+@click.option(
+    "--novelties", help="Write the rows whose p-value is below the model's novelty_level, or a detector's anomalies."
+)
 @click.option("--follow", is_flag=True, help="Wait for more rows at the end of the files.")
 @click.option("--stop-at-end", is_flag=True, help="Stop when all messages of a broker are learned.")
 @click.option("--strict", is_flag=True, help="Stop at the first row that cannot be read.")
