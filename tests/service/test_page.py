@@ -146,7 +146,8 @@ def test_an_anomaly_names_its_rows_its_column_and_why(browser, start_service):
     X = np.random.default_rng(0).normal(size=(500, 2))
     X[396:406, 1] += 20.0
     with service.client() as client:
-        client.put("/models/pump", json={"kind": "AnomalyDetector", "parameters": {"grace_period": 200}})
+        asked = {"kind": "AnomalyDetector", "columns": ["flow", "heat"], "parameters": {"grace_period": 200}}
+        client.put("/models/pump", json=asked).raise_for_status()
         for part in (X[:400], X[400:]):
             client.post("/models/pump/learn", json={"columns": ["flow", "heat"], "rows": as_json(part)})
             learned(client, "pump")
