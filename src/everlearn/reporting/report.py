@@ -94,7 +94,7 @@ def render(
     if stays:
         drawings = {"regimes": ("When each regime was active", True, pictures.timeline(stays)), **drawings}
     first = [_card(key, *drawings[key][:2]) for key in drawings if key == "regimes"]
-    body += [*first, *(_table_card(table.title, table._replace(title=""), wide=True) for table in findings)]
+    body += [*first, *(_table_card(table.title, table._replace(title=""), "wide") for table in findings)]
     if is_detector(model):
         body.append(_anomalies_table(events, time_format))
     body += [_card(key, title, wide) for key, (title, wide, _) in drawings.items() if key != "regimes"]
@@ -175,7 +175,7 @@ def _anomalies_table(events: Sequence[Any], time_format: TimeFormat | None) -> s
     ]
     columns = ("rows", *(() if time_format is None else ("time",)), "p-value", "column to blame", "why")
     table = Table(columns, rows or [("none", *[""] * (len(columns) - 1))])
-    return _table_card("Latest anomalies", table, wide=True)
+    return _table_card("Latest anomalies", table, "wide reasons")
 
 
 def _when(event: Any, time_format: TimeFormat | None) -> tuple[str, ...]:
@@ -183,9 +183,9 @@ def _when(event: Any, time_format: TimeFormat | None) -> tuple[str, ...]:
     return () if time_format is None else (time_format.show(event.stream_time),)
 
 
-def _table_card(title: str, table: Table, *, wide: bool = False) -> str:
+def _table_card(title: str, table: Table, classes: str = "") -> str:
     heading = f"<header><h2>{html.escape(title)}</h2></header>"
-    return f'<section class="card{" wide" if wide else ""}">{heading}{table.html()}</section>'
+    return f'<section class="{f"card {classes}".rstrip()}">{heading}{table.html()}</section>'
 
 
 def _page(name: str, body: str, data: Mapping[str, Any]) -> str:
