@@ -15,7 +15,7 @@ from _page import parser, write_page
 import everlearn
 
 # Columns and rows of each table.
-SIZES = ((8, 20_000), (64, 1_000), (512, 300))
+SIZES = ((8, 20_000), (64, 20_000), (512, 300))
 ROWS_QUICK = 400
 # Rows of the stream with which each estimator is warmed, and the seconds after which that ends.
 WARM_ROWS, WARM_SECONDS = 600, 10.0

@@ -784,7 +784,7 @@ class IncrementalGaussianMixture(MixtureAnswers):
         trust = np.ones(len(models)) if weights is None else np.asarray(weights, dtype=np.float64)
         shares = trust * (len(models) / math.fsum(trust))
         pairs = sorted(zip(models, shares, strict=True), key=lambda pair: (pair[0]._content(), pair[1]))
-        # A model that was to keep no rows must not lose that by a merge: the search then works on draws.
+        # A model that was to keep no rows must not lose that by a merge: the search then works on moments.
         whole = self._successor(keeps_rows=all(model._core_.reservoir for model in models))
         most = None if n_components is None else int(n_components)
         if method == "mode":
