@@ -51,6 +51,7 @@ BENCHMARKS = {
     "anomaly": Benchmark("anomaly.py", ("anomaly", "experiments/peers", *MIXTURE), needs="river and pysad"),
     "calls": Benchmark("calls.py", ("figmn", *MIXTURE)),
     "changes": Benchmark("changes.py", ("monitoring",)),
+    "components": Benchmark("components.py", MIXTURE),
     "fleet": Benchmark("fleet.py", ("distributed", "streams", "persistence", *MIXTURE), needs="dask"),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
     "gpu": Benchmark("gpu.py", ("figmn", "low_rank", *MIXTURE), needs="torch with a CUDA device", one_thread=False),
