@@ -104,7 +104,7 @@ def main() -> None:
     many = groups(GROUPS[:1], 2) if quick else groups(GROUPS, SEEDS)
     about = __doc__.split("\n\n", 2)[2].strip()
     where = (
-        f"{SEEDS} seeds. The nearest centres are 8 standard deviations of a column apart, in the last four lines 16."
+        f"{SEEDS} seeds. The nearest centres are 8 standard deviations of a column apart, in the last four cases 16."
     )
     body = ["# How many components are found", "", about, "", "## Streams of one Gaussian that are split", "", *ones]
     body += ["", "## Groups far apart", "", where, "", *many]
