@@ -185,8 +185,8 @@ def practice(every):
 class Viewed(everlearn.AnomalyDetector):
     """A detector that keeps what its views said of the rows of the last call."""
 
-    def _record(self, info, released, before):
-        super()._record(info, released, before)
+    def _record(self, info, *rest, **settings):
+        super()._record(info, *rest, **settings)
         self.views_ = view_parts(info.parts)
 
 
