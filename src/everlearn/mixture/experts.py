@@ -27,7 +27,8 @@ Codes = NDArray[np.intp]
 # Factors on the log-densities of each expert. Two do as well as three or five on the seven Weka sets
 # (benchmarks/weka.py) and seven others.
 TEMPERATURES = (1.0, 0.2)
-# Opinions: four experts at each temperature, and the class frequencies.
+# Opinions: four experts at each temperature, and the class frequencies. What each of them pays is measured by
+# benchmarks/experts.py: none is idle on sets that they were chosen on and on others.
 N_OPINIONS = 4 * len(TEMPERATURES) + 1
 # Variance added to all covariances, in units of the variance of each column over all classes.
 RIDGE = 1e-3
