@@ -85,9 +85,9 @@ def as_it_fits(part, value, remembered, heaviness, gate):
 
 
 def as_usual_as_others(part, value, sampled):
-    """Nats of a statistic: at most those of the share of the sample that is as strange, less two standard errors."""
+    """Nats of a statistic: at most those of the share of the sample that is as strange, less three standard errors."""
     as_strange = np.count_nonzero(np.asarray(sampled) >= value)
-    share = (as_strange - 2.0 * as_strange**0.5) / max(len(sampled), 1)
+    share = (as_strange - 3.0 * as_strange**0.5) / max(len(sampled), 1)
     return part if share <= 0.0 else min(part, -np.log(share))
 
 

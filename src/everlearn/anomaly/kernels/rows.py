@@ -230,12 +230,13 @@ def as_usual_as_others(parts, statistics, among):
     The memory holds what statistics were when their rows came. Where a stream has a cycle or regimes, the sample's
     share of each changes, and with it what the present model says of rows that are usual all the same: it may be beyond
     all that are remembered, and yet what it says of a third of the sample. With c of S rows as strange the p-value is
-    c / S, less two standard errors.
+    c / S, less three standard errors: the statistics of rows that the model has learned are those without them to first
+    order only, and of few rows in many columns too large (with two, docs/tutorials/first_alarm.md loses two alarms).
     """
     for i in range(among.size.shape[0]):
         size = among.size[i]
         c = size - place(among.ordered[i], size, statistics[i])
-        least = c - 2.0 * np.sqrt(c)
+        least = c - 3.0 * np.sqrt(c)
         if least > 0.0 and parts[i] == parts[i]:
             parts[i] = min(parts[i], np.log(size / least))
 
