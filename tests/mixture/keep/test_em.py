@@ -114,3 +114,10 @@ def test_few_rows_of_one_component_ask_for_a_prior():
     assert em.least_tau(problem, 2) == pytest.approx((D / 24.0) ** 2)
     few = problem._replace(rows=problem.rows._replace(weights=problem.rows.weights / 1e4))
     assert em.least_tau(few, 1) == em.MOST_TAU
+
+
+def test_only_all_rows_may_shrink_the_correlations_of_one_component_away():
+    problem, _ = case()
+    assert em.most_tau(problem, 1) == 16.0 * 360.0
+    assert em.most_tau(problem, 2) == em.MOST_TAU
+    assert em.most_tau(problem._replace(is_part=True), 1) == em.MOST_TAU

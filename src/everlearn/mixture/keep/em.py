@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians
+from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, made_of_rows
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels import near as sparse
@@ -23,8 +23,11 @@ TOLERANCE = 5e-4
 HALF_GAIN = 0.1
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
-# Rows that the common shape counts for, at most.
-MOST_TAU = 128.0
+# Rows that the common shape counts for to begin with.
+FIRST_TAU = 2.0
+# Rows that the common shape counts for, at most; and those of a single component, for each row of it: its correlations
+# then keep a ninth, which columns that are independent lose nearly nothing by.
+MOST_TAU, MOST_TAU_A_ROW = 128.0, 16.0
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 
@@ -88,9 +91,9 @@ def leave_out(
     rows: Rows, R: Array, moments: Moments, shape: Shape, marks: Array = kernels.UNMARKED
 ) -> Generator[None, None, Array]:
     """Leave-one-out log-density of each row."""
-    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+    known, out, made = gaussians(moments, shape), np.empty(len(rows.Z)), made_of_rows(moments.counts, shape)
     for start, stop in _row_spans(rows, len(moments.counts)):
-        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks)
+        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks, made)
         yield
     return out
 
@@ -131,15 +134,29 @@ def _em(problem: Problem, soft: Soft, steps: int, shape: Shape) -> Generator[Non
 
 
 def least_tau(problem: Problem, K: int) -> float:
-    """Least weight of the common shape: a few rows of one component have correlations by chance only."""
+    """Least weight of the common shape; of a single component that which leave-one-out begins with.
+
+    A few rows of one component have correlations by chance only, and far too little weight explains all rows by the
+    background: from there no way leads uphill.
+    """
     D = problem.rows.Z.shape[1]
     least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
     return float(min(least, MOST_TAU))
 
 
+def most_tau(problem: Problem, K: int) -> float:
+    """Most weight of the common shape: that of a single component may have next to no correlations.
+
+    But where the rows are a part of the stream's: its variances would be those of the part.
+    """
+    if K == 1 and not problem.is_part and not problem.settings.diagonal:
+        return max(MOST_TAU, MOST_TAU_A_ROW * float(problem.rows.weights.sum()))
+    return MOST_TAU
+
+
 def shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
-    """The common shape of components with these moments, which counts for tau rows, of a single one for enough."""
-    tau = max(tau, least_tau(problem, len(moments.counts))) if len(moments.counts) == 1 else tau
+    """The common shape of components with these moments, which counts for tau rows, if it may for so many."""
+    tau = min(tau, most_tau(problem, len(moments.counts)))
     return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 

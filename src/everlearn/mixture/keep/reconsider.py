@@ -109,7 +109,7 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     yield
     created = old is not None and old.components.size[0] > old.known
     settled = partial and old is not None and not created
-    problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+    problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio), is_part=partial)
     yield
     credit = 0.0
     if partial and old is not None and start is not None:
@@ -122,7 +122,7 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     if finer != fine:
         fine, world = finer, with_ridge(world, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
-        problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+        problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio), is_part=partial)
         fit = yield from polish(problem, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
         fit = yield from _em_with_gaps(raw, weights, fit)
