@@ -1,4 +1,4 @@
-"""Few rows a column: one Gaussian stays one and is estimated well, however its columns correlate."""
+"""Few rows a column: one Gaussian stays one and is estimated well, however its columns correlate; groups are found."""
 
 import numpy as np
 import pytest
@@ -31,6 +31,19 @@ def gaussian(root, n, D, seed):
     return X[:n], X[n:]
 
 
+def groups(n, D, K, seed, apart=16.0):
+    """Rows of groups of different covariances, with centres at least so many standard deviations apart."""
+    rng = np.random.default_rng(seed)
+    while True:
+        centres = rng.normal(size=(K, D)) * apart / np.sqrt(2 * D)
+        distance = np.linalg.norm(centres[:, None] - centres, axis=2) + 1e9 * np.eye(K)
+        if distance.min() > 0.8 * apart:
+            break
+    label = np.arange(n) % K
+    roots = [np.linalg.qr(rng.normal(size=(D, D)))[0] * rng.uniform(0.5, 1.2, D) for _ in range(K)]
+    return np.array([centres[k] + rng.normal(size=D) @ roots[k] for k in label])
+
+
 @pytest.mark.parametrize("root", [independent, random, autoregressive, factors])
 @pytest.mark.parametrize(("D", "n"), [(30, 200), (60, 60), (60, 200), (60, 400)])
 def test_one_gaussian_stays_one(root, D, n):
@@ -47,3 +60,9 @@ def test_the_covariance_of_one_gaussian_is_no_worse_than_that_of_ledoit_and_wolf
         X, held_out = gaussian(root, n, D, seed)
         gains.append(IncrementalGaussianMixture().fit(X).score(held_out) - LedoitWolf().fit(X).score(held_out))
     assert np.mean(gains) > -0.005 * D
+
+
+@pytest.mark.parametrize(("D", "n", "K"), [(30, 270, 3), (40, 360, 3), (60, 900, 3), (20, 200, 4)])
+def test_groups_far_apart_are_found(D, n, K):
+    for seed in range(4):
+        assert IncrementalGaussianMixture().fit(groups(n, D, K, seed)).n_components_ == K

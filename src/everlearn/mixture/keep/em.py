@@ -9,6 +9,7 @@ import numpy as np
 
 from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, made_of_rows
 from everlearn.mixture.keep.problem import Problem
+from everlearn.mixture.keep.world import ROWS_A_COLUMN
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels import near as sparse
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows, parts_of
@@ -142,6 +143,18 @@ def least_tau(problem: Problem, K: int) -> float:
     D = problem.rows.Z.shape[1]
     least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
     return float(min(least, MOST_TAU))
+
+
+def has_few_rows(problem: Problem, K: int) -> bool:
+    """Whether each of K components would have so few rows a column that the common shape decides."""
+    # Variances need few: diagonal components are left as they are.
+    return not problem.settings.diagonal and bool(problem.rows.weights.sum() < ROWS_A_COLUMN * problem.varying * K)
+
+
+def first_tau(problem: Problem, K: int) -> float:
+    """Weight of the common shape that K components begin with: more where each has few rows a column."""
+    few = 0.0 if problem.settings.diagonal else K * problem.varying**2 / problem.rows.weights.sum()
+    return float(min(max(FIRST_TAU, few), MOST_TAU))
 
 
 def most_tau(problem: Problem, K: int) -> float:

@@ -18,7 +18,9 @@ from everlearn.mixture.keep.em import (
     Slices,
     Soft,
     expect,
+    first_tau,
     fitted,
+    has_few_rows,
     judged,
     least_tau,
     most_tau,
@@ -50,6 +52,8 @@ MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 UNCHANGED = 0.02
 # k-means++ seeds of a start, at most.
 CROWD = 48
+# Seeds of one more start where rows a column are so few that the others have at most FEW.
+MORE, FEW = 8, 3
 # Such starts, at most, and the rows and numbers that they may have together, if not one; samples of fewer rows than
 # the last have one.
 CROWDS, CROWDED_ROWS, CROWDED_NUMBERS, CROWDS_FROM = 2, 2000, 24_000, 64
@@ -77,9 +81,13 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
         size = climbs[0].fit.size
         most = 2 * size * max(size, start.shape[1]) // start.shape[1] + 6
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, most, problem.settings.most)))
+        tau = first_tau(problem, K) if K <= MORE else FIRST_TAU
         affordable = min(CROWDS, CROWDED_ROWS // m, CROWDED_NUMBERS // (m * D)) if m >= CROWDS_FROM else 1
         for _ in range(max(1, affordable)):
-            climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), FIRST_TAU)))
+            climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), tau)))
+        more = min(MORE, m // D, most, problem.settings.most)
+        if K <= FEW and K < more and m >= CROWDS_FROM and has_few_rows(problem, more):
+            climbs.append((yield from _begun(problem, (yield from _seeded(problem, more)), first_tau(problem, more))))
     credits = [credit] + [0.0] * (len(climbs) - 1)
     # The best so far goes on first, to the end: most of the others then cannot come near it any more.
     ranked = sorted(zip(climbs, credits, strict=True), key=lambda each: -(each[0].fit.value + each[1]))
@@ -266,7 +274,7 @@ def _try_splits(problem: Problem, fit: Fit, seen: Seen) -> Slices:
 def _fitted_anew(problem: Problem, R: Array) -> Slices:
     """EM with a shape of its own: that of one component is no shape for two, nor the other way round."""
     moments = kernels.moments_of(problem.rows, R)
-    tau = max(FIRST_TAU, least_tau(problem, len(moments.counts)))
+    tau = first_tau(problem, len(moments.counts))
     return (yield from fitted(problem, R, SPLIT_STEPS, shaped(problem, moments, tau)))
 
 
@@ -278,13 +286,8 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
     for _ in range(3):
         if fit.size < 2:
             return fit
-        pairs = _best_pairs(moves.merge_gains(problem, fit) + slack)
-        yield
-        values = {}
-        for pair in pairs:
-            values[pair] = moves.merge_value(problem, fit, pair)
-            yield
-        order = sorted((pair for pair in pairs if values[pair] > -HOPE * problem.price), key=lambda pair: -values[pair])
+        values = yield from _hopeful_merges(problem, fit, slack)
+        order = sorted(values, key=lambda pair: -values[pair])
         good = [pair for pair in order if values[pair] > 0.0]
         before = fit
         for chosen in _fewer(good or order[:1]):
@@ -300,6 +303,22 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
         if fit is before:
             return fit
     return fit
+
+
+def _hopeful_merges(problem: Problem, fit: Fit, slack: float) -> Generator[None, None, dict[tuple[int, int], float]]:
+    """Disjoint pairs that may gain, and what they gain by their rows: the best by evidence; with few rows, by value.
+
+    With few rows a column the common shape counts for many, in the evidence for two at most: that prefers wrong pairs.
+    """
+    gains = moves.merge_gains(problem, fit) + slack
+    yield
+    few = fit.size <= MORE and has_few_rows(problem, fit.size)
+    values = {}
+    for pair in [(int(i), int(j)) for i, j in np.argwhere(gains > 0.0)] if few else _best_pairs(gains):
+        values[pair] = moves.merge_value(problem, fit, pair)
+        gains[pair] = values[pair] + HOPE * problem.price
+        yield
+    return {pair: values[pair] for pair in (_best_pairs(gains) if few else values) if gains[pair] > 0.0}
 
 
 def _fewer(ordered: list[Any]) -> Iterator[list[Any]]:
