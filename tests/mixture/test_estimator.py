@@ -262,8 +262,11 @@ def test_no_row_waits_for_a_search():
 
     seconds()  # compiles
     times = seconds()
-    # A share of what the searches take in all, so that a slow machine does not matter: one at one go would be a third.
-    assert times.max() < 0.05 * times[200:].sum()
+    # Shares of what the searches take in all, so that a slow machine does not matter: one at one go would be a third.
+    searches = times[200:]
+    assert searches.max() < 0.05 * searches.sum()
+    # In the warm-up each question has a search of its own, of few rows; it does not become quicker with the others.
+    assert times[:200].max() < 0.1 * searches.sum()
     assert np.quantile(times, 0.9) < 0.004
 
 
