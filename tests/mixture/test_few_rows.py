@@ -66,3 +66,13 @@ def test_the_covariance_of_one_gaussian_is_no_worse_than_that_of_ledoit_and_wolf
 def test_groups_far_apart_are_found(D, n, K):
     for seed in range(4):
         assert IncrementalGaussianMixture().fit(groups(n, D, K, seed)).n_components_ == K
+
+
+@pytest.mark.parametrize(("D", "n", "K"), [(60, 900, 3), (60, 2400, 4)])
+def test_groups_of_one_covariance_share_it(D, n, K):
+    """With a covariance of 1,890 numbers each, groups of 300 rows would not pay."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        centres = 16.0 / np.sqrt(2 * D) * rng.normal(size=(K, D))
+        X = centres[np.arange(n) % K] + rng.normal(size=(n, D))
+        assert IncrementalGaussianMixture().fit(X).n_components_ == K

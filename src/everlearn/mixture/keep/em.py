@@ -29,6 +29,9 @@ FIRST_TAU = 2.0
 # Rows that the common shape counts for, at most; and those of a single component, for each row of it: its correlations
 # then keep a ninth, which columns that are independent lose nearly nothing by.
 MOST_TAU, MOST_TAU_A_ROW = 128.0, 16.0
+# Rows that the shape of several components counts for, at most, with a row for each pair of columns: groups of one
+# shape and few rows a column then have it together, as in linear discriminant analysis.
+MOST_TAU_TOGETHER = 4096.0
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 
@@ -158,13 +161,15 @@ def first_tau(problem: Problem, K: int) -> float:
 
 
 def most_tau(problem: Problem, K: int) -> float:
-    """Most weight of the common shape: that of a single component may have next to no correlations.
+    """Most weight of the common shape: a single component may have next to no correlations, several may share theirs.
 
-    But where the rows are a part of the stream's: its variances would be those of the part.
+    But where the rows are a part of the stream's: variances would be those of the part.
     """
-    if K == 1 and not problem.is_part and not problem.settings.diagonal:
+    if problem.is_part or problem.settings.diagonal:
+        return MOST_TAU
+    if K == 1:
         return max(MOST_TAU, MOST_TAU_A_ROW * float(problem.rows.weights.sum()))
-    return MOST_TAU
+    return float(np.clip(problem.varying**2, MOST_TAU, MOST_TAU_TOGETHER))
 
 
 def shaped(problem: Problem, moments: Moments, tau: float) -> Shape:

@@ -15,6 +15,7 @@ from everlearn.mixture.keep import moves
 from everlearn.mixture.keep.em import (
     FIRST_TAU,
     MOST_TAU,
+    MOST_TAU_TOGETHER,
     Slices,
     Soft,
     expect,
@@ -35,7 +36,7 @@ from everlearn.mixture.kernels.near import inherit
 from everlearn.mixture.state import Array, Shape
 
 # Rows of prior shape that are tried.
-TAUS = tuple(MOST_TAU / 2.0**p for p in range(10, -1, -1))
+TAUS = tuple(MOST_TAU_TOGETHER / 2.0**p for p in range(15, -1, -1))
 # The same for a single component, finer: a factor of two of tau is one of four in what the correlations lose.
 TAUS_OF_ONE = tuple(MOST_TAU / 2.0 ** (0.5 * p) for p in range(20, -25, -1))
 # Factors of the ridge on smooth columns that are tried, and the gain in nats a row that a smaller one must bring.
@@ -138,7 +139,8 @@ def _tuned(problem: Problem, fit: Fit) -> Slices:
             other = yield from judged(problem, soft, shaped(problem, fit.moments, least))
             best = other if other.value > best.value else best
     else:
-        grid = [tau for tau in TAUS if least <= tau <= max(4.0, 4.0 * D, 2.0 * least)]
+        most = min(max(4.0, 4.0 * D, 2.0 * least, D * D), most_tau(problem, fit.size))
+        grid = [tau for tau in TAUS if least <= tau <= most]
     at = int(np.argmin([abs(np.log(tau / best.shape.tau)) for tau in grid]))
     before = best
     for direction in (1, -1):
