@@ -1,6 +1,6 @@
 """A fleet: thousands of models merged, one model a group, and the same fit on three engines.
 
-    python benchmarks/fleet.py [merge groups kills engines sensors] [--quick] [--groups 100000]
+    python benchmarks/fleet.py [merge groups kills engines sensors bare] [--quick] [--groups 100000]
         [--devices 1000] [--kills 20] [--shuffles 20]
 
 Merging: each device learns 600 rows of four columns, of three of the twelve Gaussians that the world has, and is
@@ -108,7 +108,7 @@ def difference(scores: np.ndarray, others: np.ndarray) -> Difference:
     return Difference(gaps.mean(), errors[0], 100.0 * ratio * np.sign(middle), 100.0 * errors[1] / abs(middle))
 
 
-def table(shuffles: int) -> str:
+def table(shuffles: int, **parameters: object) -> str:
     """Means over shuffles as Markdown."""
     lines = [
         "| data | rows x columns | shuffles | components, single / merged | single pass | merged | merged less single "
@@ -117,7 +117,7 @@ def table(shuffles: int) -> str:
     ]
     for name, X in data_sets():
         n = shuffles * (ROBOT_TIMES if name == ROBOT else 1)
-        runs = np.array([compare(X, seed) for seed in range(n)])
+        runs = np.array([compare(X, seed, **parameters) for seed in range(n)])
         # Two passes are a reference that varies less than one.
         first, other, merged, both = *runs[:, :3].T, runs[:, :2].mean(axis=1)
         K, M = runs[:, 3:].mean(axis=0)
@@ -395,12 +395,25 @@ of another order, and the true difference is zero.
 """
 
 
+def bare_part(folder: Path, options: argparse.Namespace) -> str:
+    """The same without rows."""
+    shuffles = 2 if options.quick else max(2, options.shuffles // 4)
+    return f"""## Sixteen sensors that keep no rows
+
+The same with `reservoir=0`, the single passes included: after the warm-up a model holds moments of its components only,
+and merging searches on these. What a single pass loses without rows is on the page on quality, set by set.
+
+{table(shuffles, reservoir=0)}
+"""
+
+
 PARTS = {
     "merge": merge_part,
     "groups": groups_part,
     "kills": kills_part,
     "engines": engines_part,
     "sensors": sensors_part,
+    "bare": bare_part,
 }
 
 
