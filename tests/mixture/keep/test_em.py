@@ -114,16 +114,3 @@ def test_few_rows_of_one_component_ask_for_a_prior():
     assert em.least_tau(problem, 2) == pytest.approx((D / 24.0) ** 2)
     few = problem._replace(rows=problem.rows._replace(weights=problem.rows.weights / 1e4))
     assert em.least_tau(few, 1) == em.MOST_TAU
-    assert em.first_tau(problem, 2) == em.FIRST_TAU
-    assert em.first_tau(problem, 200) == pytest.approx(200.0 * D**2 / 360.0)
-    assert [em.has_few_rows(problem, K) for K in (12, 13)] == [False, True]
-    diagonal, _ = case(diagonal=True)
-    assert em.first_tau(diagonal, 200) == em.FIRST_TAU
-    assert not em.has_few_rows(diagonal, 200)
-
-
-def test_only_all_rows_may_shrink_the_correlations_of_one_component_away():
-    problem, _ = case()
-    assert em.most_tau(problem, 1) == 16.0 * 360.0
-    assert em.most_tau(problem, 2) == em.MOST_TAU
-    assert em.most_tau(problem._replace(is_part=True), 1) == em.MOST_TAU

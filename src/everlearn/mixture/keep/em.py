@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, made_of_rows
+from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians
 from everlearn.mixture.keep.problem import Problem
-from everlearn.mixture.keep.world import ROWS_A_COLUMN
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels import near as sparse
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows, parts_of
@@ -24,14 +23,8 @@ TOLERANCE = 5e-4
 HALF_GAIN = 0.1
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
-# Rows that the common shape counts for to begin with.
-FIRST_TAU = 2.0
-# Rows that the common shape counts for, at most; and those of a single component, for each row of it: its correlations
-# then keep a ninth, which columns that are independent lose nearly nothing by.
-MOST_TAU, MOST_TAU_A_ROW = 128.0, 16.0
-# Rows that the shape of several components counts for, at most, with a row for each pair of columns: groups of one
-# shape and few rows a column then have it together, as in linear discriminant analysis.
-MOST_TAU_TOGETHER = 4096.0
+# Rows that the common shape counts for, at most.
+MOST_TAU = 128.0
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 
@@ -95,9 +88,9 @@ def leave_out(
     rows: Rows, R: Array, moments: Moments, shape: Shape, marks: Array = kernels.UNMARKED
 ) -> Generator[None, None, Array]:
     """Leave-one-out log-density of each row."""
-    known, out, made = gaussians(moments, shape), np.empty(len(rows.Z)), made_of_rows(moments.counts, shape)
+    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
     for start, stop in _row_spans(rows, len(moments.counts)):
-        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks, made)
+        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks)
         yield
     return out
 
@@ -138,43 +131,15 @@ def _em(problem: Problem, soft: Soft, steps: int, shape: Shape) -> Generator[Non
 
 
 def least_tau(problem: Problem, K: int) -> float:
-    """Least weight of the common shape; of a single component that which leave-one-out begins with.
-
-    A few rows of one component have correlations by chance only, and far too little weight explains all rows by the
-    background: from there no way leads uphill.
-    """
+    """Least weight of the common shape: a few rows of one component have correlations by chance only."""
     D = problem.rows.Z.shape[1]
     least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
     return float(min(least, MOST_TAU))
 
 
-def has_few_rows(problem: Problem, K: int) -> bool:
-    """Whether each of K components would have so few rows a column that the common shape decides."""
-    # Variances need few: diagonal components are left as they are.
-    return not problem.settings.diagonal and bool(problem.rows.weights.sum() < ROWS_A_COLUMN * problem.varying * K)
-
-
-def first_tau(problem: Problem, K: int) -> float:
-    """Weight of the common shape that K components begin with: more where each has few rows a column."""
-    few = 0.0 if problem.settings.diagonal else K * problem.varying**2 / problem.rows.weights.sum()
-    return float(min(max(FIRST_TAU, few), MOST_TAU))
-
-
-def most_tau(problem: Problem, K: int) -> float:
-    """Most weight of the common shape: a single component may have next to no correlations, several may share theirs.
-
-    But where the rows are a part of the stream's: variances would be those of the part.
-    """
-    if problem.is_part or problem.settings.diagonal:
-        return MOST_TAU
-    if K == 1:
-        return max(MOST_TAU, MOST_TAU_A_ROW * float(problem.rows.weights.sum()))
-    return float(np.clip(problem.varying**2, MOST_TAU, MOST_TAU_TOGETHER))
-
-
 def shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
-    """The common shape of components with these moments, which counts for tau rows, if it may for so many."""
-    tau = min(tau, most_tau(problem, len(moments.counts)))
+    """The common shape of components with these moments, which counts for tau rows, of a single one for enough."""
+    tau = max(tau, least_tau(problem, len(moments.counts))) if len(moments.counts) == 1 else tau
     return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 

@@ -28,7 +28,6 @@ class Problem(NamedTuple):
     price: float  # nats a component
     varying: int  # columns that are not constant
     tied: NDArray[np.intp]  # columns in which a value occurs twice
-    is_part: bool = False  # whether the stream had other rows, too
 
 
 def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
@@ -68,12 +67,10 @@ def _are_copies(distinct: Array) -> bool:
     return bool(np.count_nonzero(values > 1) > 1 and values.max() > DISTINCT * len(distinct))
 
 
-def problem_of(
-    Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int, *, is_part: bool = False
-) -> Problem:
+def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
     """The search on given rows; its random starts follow from the two seeds."""
     rows = Rows(Z, weights, background_of(Z, world.background), float(weights.sum()))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
     varying = int(np.count_nonzero(np.ptp(Z, axis=0)))
     tied = np.flatnonzero((np.diff(np.sort(Z, axis=0), axis=0) == 0.0).any(axis=0))
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal), varying, tied, is_part)
+    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal), varying, tied)
