@@ -156,6 +156,16 @@ def test_two_groups_with_half_of_the_cells_missing_stay_two():
     assert model.score_samples([[0.0, 7.0]])[0] < model.score_samples([[0.0, 0.0]])[0] - 5.0
 
 
+@pytest.mark.parametrize(("n", "seeds"), [(300, (5, 8, 10, 11, 24, 68)), (500, (7, 10, 18, 51))])
+def test_gaps_filled_by_draws_make_no_components(n, seeds):
+    """Streams of two groups that had a third component of a few rows, where cells of both fell together."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        X = np.where(rng.random((n, 1)) < 0.5, 0.0, 8.0) + rng.normal(size=(n, 2))
+        X[rng.random(X.shape) < 0.5] = np.nan
+        assert IncrementalGaussianMixture().fit(X).n_components_ == 2
+
+
 def test_a_gross_outlier_leaves_the_others_alone():
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(1000, 3)), rng.normal(size=(500, 3))

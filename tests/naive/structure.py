@@ -26,7 +26,7 @@ def responsibilities(rows, R, shape, ridge, tau):
 def leave_one_out(rows, R, shape, ridge, tau):
     """Log-density of each row under components fitted to all other rows, with the responsibilities of all.
 
-    The common shape is an average over all rows: what the row itself gave to it goes, too.
+    The common shape is an average over all rows: what the row itself gave to it goes, too, of every component alike.
     """
     out = []
     for t in range(len(rows)):
@@ -34,7 +34,7 @@ def leave_one_out(rows, R, shape, ridge, tau):
         density = 0.0
         for k in range(R.shape[1]):
             deviation = rows[t] - np.average(rows, axis=0, weights=R[:, k])
-            others = shape - R[t, k] / len(rows) * np.outer(deviation, deviation)
+            others = shape - np.outer(deviation, deviation) / len(rows)
             mean, cov = posterior_covariance(rows[rest], R[rest, k], others, ridge, tau)
             density += R[rest, k].sum() * multivariate_normal(mean, cov).pdf(rows[t])
         out.append(np.log(density) - np.log(R[rest].sum()))

@@ -13,6 +13,7 @@ from everlearn.mixture import learn
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.by_moments import pooled_world, renewed_world, share_since
 from everlearn.mixture.keep.carry import Stock
+from everlearn.mixture.keep.em import MOST_TAU
 from everlearn.mixture.keep.evidence import n_parameters
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.reconsider import fill, reconsider, refreshed
@@ -291,7 +292,11 @@ def _side_by_side(parts: Sequence[Part], frame: Frame, settings: Settings, *, jo
 
 
 def _mean_shape(states: Sequence[State], share: Array, frame: Frame) -> Shape:
-    """The average of the shapes: a search replaces it."""
+    """The average of the shapes: a search replaces it.
+
+    Its weight is at most that of several components: more rows of a shape that is not a shard's own than there are of
+    the shard would leave it a scatter that is none.
+    """
     D = len(frame.centre)
     matrix, ridge, tau = np.zeros((D, D)), np.zeros(D), 0.0
     for state, s in zip(states, share, strict=True):
@@ -299,7 +304,7 @@ def _mean_shape(states: Sequence[State], share: Array, frame: Frame) -> Shape:
         matrix += s * shape.matrix * ratio * ratio[:, None]
         ridge += s * shape.ridge * ratio**2
         tau += s * shape.tau
-    return Shape(matrix, ridge, float(tau), _model(states[0]).shape.diagonal)
+    return Shape(matrix, ridge, min(float(tau), MOST_TAU), _model(states[0]).shape.diagonal)
 
 
 def _in_frame(part: Part, frame: Frame) -> Stock:

@@ -18,6 +18,7 @@ from everlearn.gaussian import mixture as mixtures
 from everlearn.gaussian.gaussian import LOG_2PI, inverse
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.ask import Look, scaled_mixture
+from everlearn.mixture.keep.evidence import made_of_rows
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.reconsider import gathered
 from everlearn.mixture.kernels.covariance import factors_of_counts
@@ -94,7 +95,9 @@ def _choose(look: Look, mixture: Mixture) -> float:
     if mixture.is_diagonal or mixture.means.shape[1] < 2 or len(X) < FEWEST_ROWS:
         return 0.0
     mass, counts, _, _ = gathered(look.model.components)
-    learned = Learned(mass, np.maximum(counts, 1.0), look.model.shape.tau, float(look.sample.size[0]))
+    shape = look.model.shape
+    rows = float(look.sample.size[0]) / made_of_rows(counts, shape)
+    learned = Learned(mass, np.maximum(counts, 1.0), shape.tau, rows)
     best, found = 0.0, leave_one_out(X, mixture, learned, 0.0)
     least = found.log_density.mean()
     for noise in NOISES:

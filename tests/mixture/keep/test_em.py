@@ -5,7 +5,7 @@ import pytest
 
 from everlearn.mixture.keep import em
 from everlearn.mixture.keep.problem import problem_of
-from everlearn.mixture.keep.world import world_of_rows
+from everlearn.mixture.keep.world import ridge_of, world_of_rows
 from everlearn.mixture.kernels import fitting
 from everlearn.mixture.kernels.near import Near
 from mixture_toys import groups, settings_for, shape_of
@@ -114,3 +114,36 @@ def test_few_rows_of_one_component_ask_for_a_prior():
     assert em.least_tau(problem, 2) == pytest.approx((D / 24.0) ** 2)
     few = problem._replace(rows=problem.rows._replace(weights=problem.rows.weights / 1e4))
     assert em.least_tau(few, 1) == em.MOST_TAU
+    assert em.first_tau(problem, 2) == em.FIRST_TAU
+    assert em.first_tau(problem, 200) == pytest.approx(200.0 * D**2 / 360.0)
+    assert [em.has_few_rows(problem, K) for K in (12, 13)] == [False, True]
+    diagonal, _ = case(diagonal=True)
+    assert em.first_tau(diagonal, 200) == em.FIRST_TAU
+    assert not em.has_few_rows(diagonal, 200)
+
+
+def test_only_all_rows_may_shrink_the_correlations_of_one_component_away():
+    problem, _ = case()
+    assert em.most_tau(problem, 1) == 16.0 * 360.0
+    assert em.most_tau(problem, 2) == em.MOST_TAU
+    assert em.most_tau(problem._replace(is_part=True), 1) == em.MOST_TAU
+
+
+@pytest.mark.parametrize("tau", [0.5, 8.0, 128.0])
+def test_columns_that_do_not_vary_are_no_evidence(tau):
+    """Left out, rows have the density of the other columns, times that of the ridge, which no choice changes."""
+    narrow, R = case()
+    Z = np.column_stack([narrow.rows.Z, np.zeros((len(R), 2))])
+    world = world_of_rows(Z, np.ones(len(R)), 1.0, np.array([D + 1]))
+    ridge = ridge_of(world.variance, world.smooth, 1.0)
+    narrow = problem_of(Z[:, :D], np.ones(len(R)), narrow.world, ridge[:D], settings_for(D), 3)
+    wide = problem_of(Z, np.ones(len(R)), world, ridge, settings_for(D + 2), 3)
+    # Of several components a row has a part of one left out, for which a whole row is counted.
+    for shares, tolerance in (R, 0.05), (np.ones((len(R), 1)), 1e-9):
+        found = []
+        for problem in (narrow, wide):
+            moments = fitting.moments_of(problem.rows, shares)
+            shape = em.shaped(problem, moments, tau)
+            found.append(finish(em.judged(problem, em.Soft(shares, None, moments), shape))[0].left_out)
+        constant = -0.5 * np.log(2.0 * np.pi * ridge[D:]).sum()
+        np.testing.assert_allclose(found[1], found[0] + constant, atol=tolerance)

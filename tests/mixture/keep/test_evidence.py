@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_t
 
-from everlearn.mixture.keep.evidence import common_shape, evidence, gaussians, n_parameters, price, weights_normaliser
+from everlearn.mixture.keep.evidence import (
+    common_shape,
+    evidence,
+    gaussians,
+    made_of_rows,
+    n_parameters,
+    price,
+    weights_normaliser,
+)
 from everlearn.mixture.keep.world import world_of_rows
 from everlearn.mixture.kernels import em as kernels
 from everlearn.mixture.kernels.em import Rows
+from everlearn.mixture.kernels.fitting import UNMARKED
 from everlearn.mixture.state import Shape
 from naive import structure as naive
 
@@ -92,3 +101,41 @@ def test_gaussians_have_the_posterior_covariances(case):
         np.testing.assert_allclose(found.means[k], mean, atol=1e-4)
         F = np.tril(found.factors[k])
         np.testing.assert_allclose(np.linalg.inv(F.T @ F), covariance, atol=1e-3)
+
+
+def test_the_shape_of_one_component_has_a_part_of_its_correlations():
+    """With its weight, the covariance has 1 - (tau / (count + tau))^2 of those of the rows."""
+    Z = np.random.default_rng(0).normal(size=(50, 3)) @ (np.eye(3) + 0.5)
+    rows, tau, ridge = Rows(Z, np.ones(50), np.full(50, -np.inf), 50.0), 49.0, np.full(3, 1e-9)
+    moments = kernels.moments_of(rows, np.ones((50, 1)))
+    shape = common_shape(moments, world_of_rows(Z, rows.weights, 1.0), ridge, tau, False)
+    B, C = moments.scatters[0] + tau * shape.matrix, np.cov(Z.T)
+    found = B / np.sqrt(np.outer(B.diagonal(), B.diagonal()))
+    wanted = C / np.sqrt(np.outer(C.diagonal(), C.diagonal()))
+    off = ~np.eye(3, dtype=bool)
+    np.testing.assert_allclose(found[off], 0.75 * wanted[off], rtol=0.02)
+
+
+@pytest.mark.parametrize("tau", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("correlated", [False, True])
+def test_what_a_row_takes_along_of_the_shape_of_one_component(tau, correlated):
+    """Leave-one-out beside components and shapes that were made without the row."""
+    D, n = 12, 60
+    Z = np.random.default_rng(1).normal(size=(n, D)) @ (np.eye(D) + 0.5 * correlated)
+    world, ridge = world_of_rows(Z, np.ones(n), 1.0), np.full(D, 1e-6)
+
+    def left_out(rows, R, row):
+        moments = kernels.moments_of(rows, R)
+        shape = common_shape(moments, world, ridge, tau, False)
+        known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+        parts = kernels.parts_of(rows, moments, known, shape, made_of_rows(moments.counts, shape))
+        kernels.leave_one_out(rows, R, parts, out, 0, UNMARKED)
+        d = np.tril(known.factors[0]) @ (row - moments.means[0])
+        return out, known.heights[0] - 0.5 * d @ d - np.log(rows.total)
+
+    def rows_of(some):
+        return Rows(some, np.ones(len(some)), np.full(len(some), -np.inf), float(len(some)))
+
+    found, _ = left_out(rows_of(Z), np.ones((n, 1)), Z[0])
+    wanted = [left_out(rows_of(np.delete(Z, t, axis=0)), np.ones((n - 1, 1)), Z[t])[1] for t in range(n)]
+    assert found.mean() == pytest.approx(np.mean(wanted), abs=0.1)

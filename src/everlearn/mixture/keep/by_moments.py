@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from everlearn.mixture.keep import carry
 from everlearn.mixture.keep.carry import Stock
-from everlearn.mixture.keep.em import MIN_COUNT
+from everlearn.mixture.keep.em import MIN_COUNT, MOST_TAU
 from everlearn.mixture.keep.evidence import common_shape, n_parameters, price
 from everlearn.mixture.keep.search import TAUS
 from everlearn.mixture.keep.world import ridge_of, world_of_moments
@@ -136,7 +136,7 @@ def _shape(moments: Moments, world: World, old: Model, settings: Settings) -> Sh
     """
     ridge = ridge_of(world.variance, world.smooth, old.fine)
     K, D = moments.means.shape
-    shape = common_shape(moments, world, ridge, old.shape.tau, settings.diagonal)
+    shape = common_shape(moments, world, ridge, min(old.shape.tau, MOST_TAU), settings.diagonal)
     if K == 1:
         return shape
     lower = [tau for tau in TAUS if (D / 24) ** 2 <= tau < shape.tau]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians
+from everlearn.mixture.keep.evidence import Fit, common_shape, gaussians, left_out_gaussians, made_of_rows
 from everlearn.mixture.keep.problem import Problem
+from everlearn.mixture.keep.world import ROWS_A_COLUMN
 from everlearn.mixture.kernels import fitting as kernels
 from everlearn.mixture.kernels import near as sparse
 from everlearn.mixture.kernels.em import Gaussians, Moments, Rows, parts_of
@@ -23,8 +24,14 @@ TOLERANCE = 5e-4
 HALF_GAIN = 0.1
 # Components with fewer rows are dropped.
 MIN_COUNT = 1.2
-# Rows that the common shape counts for, at most.
-MOST_TAU = 128.0
+# Rows that the common shape counts for to begin with.
+FIRST_TAU = 2.0
+# Rows that the common shape counts for, at most; and those of a single component, for each row of it: its correlations
+# then keep a ninth, which columns that are independent lose nearly nothing by.
+MOST_TAU, MOST_TAU_A_ROW = 128.0, 16.0
+# Rows that the shape of several components counts for, at most, with a row for each pair of columns: groups of one
+# shape and few rows a column then have it together, as in linear discriminant analysis.
+MOST_TAU_TOGETHER = 4096.0
 # Multiplications of an E-step's slice: about 0.3 ms.
 SLICE = 1_500_000
 
@@ -84,20 +91,20 @@ def _expect_near(rows: Rows, moments: Moments, shape: Shape, near: Near) -> Gene
     return float(rows.weights @ out)
 
 
-def leave_out(
-    rows: Rows, R: Array, moments: Moments, shape: Shape, marks: Array = kernels.UNMARKED
-) -> Generator[None, None, Array]:
+def leave_out(problem: Problem, R: Array, moments: Moments, shape: Shape, marks: Array) -> Generator[None, None, Array]:
     """Leave-one-out log-density of each row."""
-    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+    rows, made = problem.rows, made_of_rows(moments.counts, shape)
+    known, out = left_out_gaussians(moments, shape, problem.constant), np.empty(len(rows.Z))
     for start, stop in _row_spans(rows, len(moments.counts)):
-        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks)
+        kernels.leave_one_out(rows, R, moments, known, shape, out[start:stop], start, marks, made)
         yield
     return out
 
 
-def _leave_out_near(rows: Rows, near: Near, moments: Moments, shape: Shape) -> Generator[None, None, Array]:
+def _leave_out_near(problem: Problem, near: Near, moments: Moments, shape: Shape) -> Generator[None, None, Array]:
     """Leave-one-out log-density of each row, by the components near it."""
-    known, out = gaussians(moments, shape), np.empty(len(rows.Z))
+    rows = problem.rows
+    known, out = left_out_gaussians(moments, shape, problem.constant), np.empty(len(rows.Z))
     yield from _joints(rows, known, near)
     sparse.leave_one_out(rows, near, parts_of(rows, moments, known, shape), out)
     yield
@@ -131,15 +138,43 @@ def _em(problem: Problem, soft: Soft, steps: int, shape: Shape) -> Generator[Non
 
 
 def least_tau(problem: Problem, K: int) -> float:
-    """Least weight of the common shape: a few rows of one component have correlations by chance only."""
+    """Least weight of the common shape; of a single component that which leave-one-out begins with.
+
+    A few rows of one component have correlations by chance only, and far too little weight explains all rows by the
+    background: from there no way leads uphill.
+    """
     D = problem.rows.Z.shape[1]
     least = 2.0 * problem.varying**2 / problem.rows.weights.sum() if K == 1 else (D / 24) ** 2
     return float(min(least, MOST_TAU))
 
 
+def has_few_rows(problem: Problem, K: int) -> bool:
+    """Whether each of K components would have so few rows a column that the common shape decides."""
+    # Variances need few: diagonal components are left as they are.
+    return not problem.settings.diagonal and bool(problem.rows.weights.sum() < ROWS_A_COLUMN * problem.varying * K)
+
+
+def first_tau(problem: Problem, K: int) -> float:
+    """Weight of the common shape that K components begin with: more where each has few rows a column."""
+    few = 0.0 if problem.settings.diagonal else K * problem.varying**2 / problem.rows.weights.sum()
+    return float(min(max(FIRST_TAU, few), MOST_TAU))
+
+
+def most_tau(problem: Problem, K: int) -> float:
+    """Most weight of the common shape: a single component may have next to no correlations, several may share theirs.
+
+    But where the rows are a part of the stream's: variances would be those of the part.
+    """
+    if problem.is_part or problem.settings.diagonal:
+        return MOST_TAU
+    if K == 1:
+        return max(MOST_TAU, MOST_TAU_A_ROW * float(problem.rows.weights.sum()))
+    return float(np.clip(problem.varying**2, MOST_TAU, MOST_TAU_TOGETHER))
+
+
 def shaped(problem: Problem, moments: Moments, tau: float) -> Shape:
-    """The common shape of components with these moments, which counts for tau rows, of a single one for enough."""
-    tau = max(tau, least_tau(problem, len(moments.counts))) if len(moments.counts) == 1 else tau
+    """The common shape of components with these moments, which counts for tau rows, if it may for so many."""
+    tau = min(tau, most_tau(problem, len(moments.counts)))
     return common_shape(moments, problem.world, problem.ridge, tau, problem.settings.diagonal)
 
 
@@ -173,10 +208,10 @@ def judged(problem: Problem, soft: Soft, shape: Shape) -> Slices:
     """The fit with its value; by the components near each row if they are known, else by all, and those are found."""
     R, near, moments = soft
     if near is not None:
-        left_out = yield from _leave_out_near(problem.rows, near, moments, shape)
+        left_out = yield from _leave_out_near(problem, near, moments, shape)
     else:
         marks = _marks(problem.rows, R.shape[1])
-        left_out = yield from leave_out(problem.rows, R, moments, shape, marks)
+        left_out = yield from leave_out(problem, R, moments, shape, marks)
         near = kernels.near_of(marks, R)
     log_density = float(problem.rows.weights @ left_out)
     # The price pays for the freedom to choose responsibilities, which leave-one-out with fixed ones does not see.

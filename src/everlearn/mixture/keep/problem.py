@@ -27,7 +27,9 @@ class Problem(NamedTuple):
     rng: np.random.Generator
     price: float  # nats a component
     varying: int  # columns that are not constant
+    constant: NDArray[np.intp]  # the other ones
     tied: NDArray[np.intp]  # columns in which a value occurs twice
+    is_part: bool = False  # whether the stream had other rows, too
 
 
 def distinct_rows(Z: Array, weights: Array) -> tuple[Array, Array, float]:
@@ -67,10 +69,17 @@ def _are_copies(distinct: Array) -> bool:
     return bool(np.count_nonzero(values > 1) > 1 and values.max() > DISTINCT * len(distinct))
 
 
-def problem_of(Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int) -> Problem:
+def problem_of(
+    Z: Array, weights: Array, world: World, ridge: Array, settings: Settings, seed: int, *, is_part: bool = False
+) -> Problem:
     """The search on given rows; its random starts follow from the two seeds."""
-    rows = Rows(Z, weights, background_of(Z, world.background), float(weights.sum()))
+    constant = np.flatnonzero(np.ptp(Z, axis=0) == 0.0)
+    # In columns that do not vary the background is as narrow as the components: they are no evidence.
+    variances = 4.0 * (world.covariance.diagonal() + ridge)[constant]
+    narrower = 0.5 * float(np.log(variances / ridge[constant]).sum())
+    rows = Rows(Z, weights, background_of(Z, world.background) + narrower, float(weights.sum()))
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, seed])
-    varying = int(np.count_nonzero(np.ptp(Z, axis=0)))
+    varying = Z.shape[1] - len(constant)
     tied = np.flatnonzero((np.diff(np.sort(Z, axis=0), axis=0) == 0.0).any(axis=0))
-    return Problem(rows, world, ridge, settings, rng, price(Z.shape[1], settings.diagonal), varying, tied)
+    cost = price(Z.shape[1], settings.diagonal)
+    return Problem(rows, world, ridge, settings, rng, cost, varying, constant, tied, is_part)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from everlearn.gaussian.mixture import Mixture
 from everlearn.mixture.keep import by_moments
 from everlearn.mixture.keep import carry as carrying
-from everlearn.mixture.keep.evidence import Fit
+from everlearn.mixture.keep.evidence import Fit, n_parameters, price
 from everlearn.mixture.keep.forgetting import sample_weights
 from everlearn.mixture.keep.problem import distinct_rows, problem_of
 from everlearn.mixture.keep.search import choose_fine, polish, search
@@ -28,6 +28,8 @@ from everlearn.mixture.state import Array, Components, Model, Settings, Shape, S
 FIRST_PASSES = 3
 # Steps of EM with gaps, and the gain in nats a row below which it has converged.
 GAP_STEPS, GAP_TOLERANCE = 60, 1e-4
+# Steps that a trial is trusted to gain as much in as in its last one: gains fall by more than a tenth each time, about.
+HOPE_STEPS = 10
 
 
 class Sample(NamedTuple):
@@ -109,7 +111,7 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     yield
     created = old is not None and old.components.size[0] > old.known
     settled = partial and old is not None and not created
-    problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+    problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio), is_part=partial)
     yield
     credit = 0.0
     if partial and old is not None and start is not None:
@@ -122,10 +124,12 @@ def _search(sample: Sample, raw: Array | None, old: Model | None, settings: Sett
     if finer != fine:
         fine, world = finer, with_ridge(world, finer)
         ridge = ridge_of(world.variance, world.smooth, fine)
-        problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio))
+        problem = problem_of(Z, weights, world, ridge, settings, _seed(weights, ratio), is_part=partial)
         fit = yield from polish(problem, fit._replace(shape=fit.shape._replace(ridge=ridge)))
     if raw is not None:
-        fit = yield from _em_with_gaps(raw, weights, fit)
+        fit, value = yield from _em_with_gaps(raw, weights, fit)
+        if not settings.fixed:
+            fit = yield from _without_small(raw, weights, fit, value, settings)
         fit = _without_unseen(fit, np.flatnonzero(np.isnan(raw).all(axis=0)))
     stock, total = carrying.stock_of_sample(fit, ratio), float(weights.sum() * ratio)
     if partial and old is not None and start is not None:
@@ -200,8 +204,41 @@ def _without_unseen(fit: Fit, unseen: NDArray[np.intp]) -> Fit:
     return fit._replace(moments=Moments(counts, means, scatters), shape=fit.shape._replace(matrix=matrix))
 
 
-def _em_with_gaps(raw: Array, weights: Array, fit: Fit) -> Generator[None, None, Fit]:
-    """EM by expected moments on the rows as they were observed, until it converges."""
+def _without_small(
+    raw: Array, weights: Array, fit: Fit, value: float, settings: Settings
+) -> Generator[None, None, Fit]:
+    """The fit without small components that do not pay by the values that were observed.
+
+    Moves judge rows whose gaps are filled by draws: what these show by chance may become a component. A component pays
+    that gains its price and what its p parameters gain by chance, p / 2 nats. Those of fewer rows than that are
+    looked at, the smallest first: each of their rows would have to gain more than a nat.
+    """
+    D = raw.shape[1]
+    least = price(D, settings.diagonal) + 0.5 * n_parameters(D, settings.diagonal)
+    while fit.size > 1:
+        k = int(np.argmin(fit.moments.counts))
+        if fit.moments.counts[k] >= least:
+            break
+        R = np.delete(fit.R, k, axis=1) + 1e-12
+        fewer = fit._replace(
+            R=R / R.sum(axis=1, keepdims=True),
+            moments=Moments(*(np.delete(a, k, axis=0) for a in fit.moments)),
+            near=None,
+        )
+        fewer, without = yield from _em_with_gaps(raw, weights, fewer, value - least)
+        if without < value - least:
+            break
+        fit, value = fewer, without
+    return fit
+
+
+def _em_with_gaps(
+    raw: Array, weights: Array, fit: Fit, least: float = -np.inf
+) -> Generator[None, None, tuple[Fit, float]]:
+    """EM by expected moments on the rows as they were observed, until it converges; and their log-likelihood.
+
+    It ends where that would not come to `least` if HOPE_STEPS more gained as much as the last one.
+    """
     moments, shape, last = fit.moments, fit.shape, -np.inf
     m, D = raw.shape
     step = max(1, 20_000 // (fit.size * D * D))
@@ -214,10 +251,10 @@ def _em_with_gaps(raw: Array, weights: Array, fit: Fit) -> Generator[None, None,
             value += gap_kernels.expect_gaps(raw, weights, mixture, sums, start, min(start + step, m))
             yield
         moments = _moments_of_sums(sums, moments.means)
-        if value - last < GAP_TOLERANCE * m:
+        if value - last < GAP_TOLERANCE * m or value + HOPE_STEPS * (value - last) < least:
             break
         last = value
-    return fit._replace(moments=moments)
+    return fit._replace(moments=moments), value
 
 
 def _mixture_of_moments(moments: Moments, shape: Shape) -> Mixture:

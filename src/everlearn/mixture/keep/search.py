@@ -12,7 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.mixture.keep import moves
-from everlearn.mixture.keep.em import MOST_TAU, Slices, Soft, expect, fitted, judged, least_tau, shaped
+from everlearn.mixture.keep.em import (
+    FIRST_TAU,
+    MOST_TAU,
+    MOST_TAU_TOGETHER,
+    Slices,
+    Soft,
+    expect,
+    first_tau,
+    fitted,
+    has_few_rows,
+    judged,
+    least_tau,
+    most_tau,
+    shaped,
+)
 from everlearn.mixture.keep.evidence import Fit
 from everlearn.mixture.keep.problem import Problem
 from everlearn.mixture.keep.world import ridge_of
@@ -21,9 +35,10 @@ from everlearn.mixture.kernels.em import Moments
 from everlearn.mixture.kernels.near import inherit
 from everlearn.mixture.state import Array, Shape
 
-# Rows of prior shape to begin with, and what is tried.
-FIRST_TAU = 2.0
-TAUS = tuple(MOST_TAU / 2.0**p for p in range(10, -1, -1))
+# Rows of prior shape that are tried.
+TAUS = tuple(MOST_TAU_TOGETHER / 2.0**p for p in range(15, -1, -1))
+# The same for a single component, finer: a factor of two of tau is one of four in what the correlations lose.
+TAUS_OF_ONE = tuple(MOST_TAU / 2.0 ** (0.5 * p) for p in range(20, -25, -1))
 # Factors of the ridge on smooth columns that are tried, and the gain in nats a row that a smaller one must bring.
 FINE = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 FINE_GAIN = 0.002
@@ -38,6 +53,8 @@ MOVE_GAIN, ROUND_GAIN, ROUNDS = 0.2, 0.5, 8
 UNCHANGED = 0.02
 # k-means++ seeds of a start, at most.
 CROWD = 48
+# Seeds of one more start where rows a column are so few that the others have at most FEW.
+MORE, FEW = 8, 3
 # Such starts, at most, and the rows and numbers that they may have together, if not one; samples of fewer rows than
 # the last have one.
 CROWDS, CROWDED_ROWS, CROWDED_NUMBERS, CROWDS_FROM = 2, 2000, 24_000, 64
@@ -65,9 +82,13 @@ def search(problem: Problem, start: Array | None, shape: Shape | None, *, crowd:
         size = climbs[0].fit.size
         most = 2 * size * max(size, start.shape[1]) // start.shape[1] + 6
         K = int(np.clip(m // (4 * D + 8), 2, min(CROWD, most, problem.settings.most)))
+        tau = first_tau(problem, K) if K <= MORE else FIRST_TAU
         affordable = min(CROWDS, CROWDED_ROWS // m, CROWDED_NUMBERS // (m * D)) if m >= CROWDS_FROM else 1
         for _ in range(max(1, affordable)):
-            climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), FIRST_TAU)))
+            climbs.append((yield from _begun(problem, (yield from _seeded(problem, K)), tau)))
+        more = min(MORE, m // D, most, problem.settings.most)
+        if K <= FEW and K < more and m >= CROWDS_FROM and has_few_rows(problem, more):
+            climbs.append((yield from _begun(problem, (yield from _seeded(problem, more)), first_tau(problem, more))))
     credits = [credit] + [0.0] * (len(climbs) - 1)
     # The best so far goes on first, to the end: most of the others then cannot come near it any more.
     ranked = sorted(zip(climbs, credits, strict=True), key=lambda each: -(each[0].fit.value + each[1]))
@@ -106,20 +127,32 @@ def choose_fine(problem: Problem, fit: Fit, fine: float) -> Generator[None, None
 
 
 def _tuned(problem: Problem, fit: Fit) -> Slices:
-    """The weight of the common shape that leaves rows out best, given R: uphill on a grid."""
-    D, least = problem.varying, least_tau(problem, fit.size)
-    grid = [tau for tau in TAUS if least <= tau <= max(4.0, 4.0 * D, 2.0 * least)]
-    at = int(np.argmin([abs(np.log(tau / fit.shape.tau)) for tau in grid]))
-    best = fit
+    """The weight of the common shape that leaves rows out best, given R: uphill on a grid.
+
+    Of a single component it says how far the correlations are shrunk (`evidence.kept_correlations`).
+    """
+    D, least, best = problem.varying, least_tau(problem, fit.size), fit
+    soft = Soft(fit.R, fit.near, fit.moments)
+    if fit.size == 1:
+        grid = [tau for tau in TAUS_OF_ONE if tau <= most_tau(problem, 1)]
+        if fit.shape.tau < least:
+            other = yield from judged(problem, soft, shaped(problem, fit.moments, least))
+            best = other if other.value > best.value else best
+    else:
+        most = min(max(4.0, 4.0 * D, 2.0 * least, D * D), most_tau(problem, fit.size))
+        grid = [tau for tau in TAUS if least <= tau <= most]
+    at = int(np.argmin([abs(np.log(tau / best.shape.tau)) for tau in grid]))
+    before = best
     for direction in (1, -1):
         i = at + direction
         while 0 <= i < len(grid):
-            other = yield from judged(problem, Soft(fit.R, fit.near, fit.moments), fit.shape._replace(tau=grid[i]))
+            shape = fit.shape._replace(tau=grid[i]) if fit.size > 1 else shaped(problem, fit.moments, grid[i])
+            other = yield from judged(problem, soft, shape)
             if other.value <= best.value:
                 break
             best = other
             i += direction
-        if best is not fit:
+        if best is not before:
             break
     return best
 
@@ -211,7 +244,8 @@ def _find_splits(problem: Problem, fit: Fit, seen: Seen) -> Generator[None, None
         place = seen.place(fit.moments, k)
         if place < 0:
             split = yield from moves.propose_split(problem, fit, k)
-            hopeful = split is not None and split.value > -HOPE * problem.price
+            # Of a single component its own shape says little of the split: that is the shape of the whole.
+            hopeful = split is not None and (fit.size == 1 or split.value > -HOPE * problem.price)
             seen.add(fit.moments, k, split if hopeful else None)
         known = seen.splits[place]
         if known is not None:
@@ -227,13 +261,23 @@ def _try_splits(problem: Problem, fit: Fit, seen: Seen) -> Slices:
     for chosen in _fewer(good or order[:1]):
         R = moves.split_responsibilities(fit, {k: splits[k] for k in chosen})
         near = inherit(fit.near, moves.parents_of_halves(fit.size, chosen))
-        trial = yield from fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value, near)
+        if fit.size == 1:
+            trial = yield from _tuned(problem, (yield from _fitted_anew(problem, R)))
+        else:
+            trial = yield from fitted(problem, R, SPLIT_STEPS, fit.shape, fit.value, near)
         if trial.value > fit.value + MOVE_GAIN:
             return trial
     # The last one that was tried is the best, by itself: not to be tried again.
     for k in order[:1]:
         seen.splits[seen.place(fit.moments, k)] = None
     return fit
+
+
+def _fitted_anew(problem: Problem, R: Array) -> Slices:
+    """EM with a shape of its own: that of one component is no shape for two, nor the other way round."""
+    moments = kernels.moments_of(problem.rows, R)
+    tau = first_tau(problem, len(moments.counts))
+    return (yield from fitted(problem, R, SPLIT_STEPS, shaped(problem, moments, tau)))
 
 
 def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
@@ -244,25 +288,39 @@ def _try_merges(problem: Problem, fit: Fit, slack: float = 0.0) -> Slices:
     for _ in range(3):
         if fit.size < 2:
             return fit
-        pairs = _best_pairs(moves.merge_gains(problem, fit) + slack)
-        yield
-        values = {}
-        for pair in pairs:
-            values[pair] = moves.merge_value(problem, fit, pair)
-            yield
-        order = sorted((pair for pair in pairs if values[pair] > -HOPE * problem.price), key=lambda pair: -values[pair])
+        values = yield from _hopeful_merges(problem, fit, slack)
+        order = sorted(values, key=lambda pair: -values[pair])
         good = [pair for pair in order if values[pair] > 0.0]
         before = fit
         for chosen in _fewer(good or order[:1]):
             R = moves.merge_responsibilities(fit, chosen)
             near = inherit(fit.near, moves.parents_of_unions(fit.size, chosen))
-            trial = yield from fitted(problem, R, MERGE_STEPS, fit.shape, fit.value, near)
+            if R.shape[1] == 1:
+                trial = yield from _tuned(problem, (yield from _fitted_anew(problem, R)))
+            else:
+                trial = yield from fitted(problem, R, MERGE_STEPS, fit.shape, fit.value, near)
             if trial.value >= fit.value:
                 fit = trial
                 break
         if fit is before:
             return fit
     return fit
+
+
+def _hopeful_merges(problem: Problem, fit: Fit, slack: float) -> Generator[None, None, dict[tuple[int, int], float]]:
+    """Disjoint pairs that may gain, and what they gain by their rows: the best by evidence; with few rows, by value.
+
+    With few rows a column the common shape counts for many, in the evidence for two at most: that prefers wrong pairs.
+    """
+    gains = moves.merge_gains(problem, fit) + slack
+    yield
+    few = fit.size <= MORE and has_few_rows(problem, fit.size)
+    values = {}
+    for pair in [(int(i), int(j)) for i, j in np.argwhere(gains > 0.0)] if few else _best_pairs(gains):
+        values[pair] = moves.merge_value(problem, fit, pair)
+        gains[pair] = values[pair] + HOPE * problem.price
+        yield
+    return {pair: values[pair] for pair in (_best_pairs(gains) if few else values) if gains[pair] > 0.0}
 
 
 def _fewer(ordered: list[Any]) -> Iterator[list[Any]]:

@@ -35,6 +35,8 @@ TINY = 1e-300
 ALPHA = 1.0
 # A component that is so many nats below the best one of a row will not have a share of it within some steps of EM.
 FAR = 40.0
+# A smaller share of a row changes nothing in its component when the row is left out.
+OWN = 1e-9
 # Rows of a component that are gathered for one matrix product.
 GATHERED = 256
 
@@ -74,9 +76,9 @@ class Parts(NamedTuple):
     own_share: float  # of the common shape, tau times, that a row of weight one has made
 
 
-def parts_of(rows, moments, gaussians, shape):
-    """Components as leave-one-out of these rows needs them."""
-    return Parts(moments, gaussians, shape, shape.tau / max(rows.total, 1.0))
+def parts_of(rows, moments, gaussians, shape, made=1.0):
+    """Components as leave-one-out of these rows needs them; the rows have made the part `made` of the common shape."""
+    return Parts(moments, gaussians, shape, made * shape.tau / max(rows.total, 1.0))
 
 
 @kernel
@@ -209,16 +211,19 @@ def expect(rows, gaussians, R, log_joints, start, stop, near):
 
 
 @inlined
-def joint_without(r, joint, x, k, parts):
-    """Log joint of a row with component k once its share r is left out of the component, from that with it."""
+def joint_without(r, weight, joint, x, k, parts):
+    """Log joint of a row with component k once it is left out, from that with it.
+
+    Its share r goes from the component, its weight from the shape that all components share.
+    """
     moments, gaussians, shape, own_share = parts
     D, N = x.shape[0], moments.counts[k]
     left = N - r
     # Nothing is left of the component but this row: it says nothing of it.
     if left < 1e-3 * N or left < 1e-6:
         return -np.inf
-    a, whole, scale = r * (N / left + own_share), covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
-    q, log_rest = 0.0, 0.0
+    whole, scale = covariance_factor(N, shape.tau), covariance_factor(left, shape.tau)
+    a, q, log_rest = r * N / left + weight * own_share, 0.0, 0.0
     if shape.diagonal:
         for j in range(D):
             own = (gaussians.factors[k, j, j] * (x[j] - gaussians.means[k, j])) ** 2 * whole
@@ -237,12 +242,17 @@ def joint_without(r, joint, x, k, parts):
 @inlined
 def leave_out_row(t, lane, rows, R, parts, joints):
     """Log-density of row t by components without it, unnormalised, from its log joints with them."""
-    top = rows.background[t]
+    top, weight = rows.background[t], rows.weights[t]
     for k in range(R.shape[1]):
-        r = rows.weights[t] * R[t, k]
-        if r >= 1e-9:
-            joints[k, lane] = joint_without(r, joints[k, lane], rows.Z[t], k, parts)
-        top = max(top, joints[k, lane])
+        if weight * R[t, k] >= OWN:
+            joints[k, lane] = joint_without(weight * R[t, k], weight, joints[k, lane], rows.Z[t], k, parts)
+            top = max(top, joints[k, lane])
+    # Components that have no share of the row know it by the common shape: where they may come to matter.
+    least = top - NEGLIGIBLE
+    for k in range(R.shape[1]):
+        if weight * R[t, k] < OWN and joints[k, lane] > least:
+            joints[k, lane] = joint_without(0.0, weight, joints[k, lane], rows.Z[t], k, parts)
+            top = max(top, joints[k, lane])
     if top == -np.inf:
         return top
     # The background is not made of single rows: it stays as it is.
@@ -262,8 +272,9 @@ def leave_one_out(rows, R, parts, out, start, near):
 
     With r the share of a row, N' = N - r, q = e'B^-1 e and a = r N / N', the rank-one formulas give
     ``log|B'| = log|B| + log(1 - a q)`` and the distance ``(N / N')^2 q / (1 - a q)``: one E-step's cost. The shape
-    that components share is made of the rows, too: a row takes its part of it along, which adds r tau / rows to a.
-    Without that, common shapes of many columns fit the rows that they are judged by. A row of weight two is left out
+    that components share is made of the rows, too: a row takes its part of it along, which adds tau / rows to a, also
+    of components that have no share of the row. Without that, common shapes of many columns fit the rows that they are
+    judged by, and a row that is left out of its component is explained by another. A row of weight two is left out
     whole: with its copy inside, the model would know it. The ridge that the row itself adds to B stays, which changes
     less than the ridge's share of the variance. Diagonal covariances have these formulas for each column.
     """

@@ -60,12 +60,15 @@ def near_of(marks, R):
     return sparse.Near(bounds, own, np.empty(len(own)), R[own, np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))])
 
 
-def leave_one_out(rows, R, moments, gaussians, shape, out, start, marks=UNMARKED):
-    """Log-density of some rows from `start` on, each judged by components without it, given R."""
+def leave_one_out(rows, R, moments, gaussians, shape, out, start, marks=UNMARKED, made=1.0):
+    """Log-density of some rows from `start` on, each judged by components without it, given R.
+
+    `made` is the part of the common shape that is made of rows, which a row takes along.
+    """
     if _steps(rows.Z.shape[1], shape.diagonal) is many:
-        many.leave_one_out(rows, R, moments, gaussians, shape, out, start)
+        many.leave_one_out(rows, R, moments, gaussians, shape, out, start, made)
     else:
-        few.leave_one_out(rows, R, few.parts_of(rows, moments, gaussians, shape), out, start, marks)
+        few.leave_one_out(rows, R, few.parts_of(rows, moments, gaussians, shape, made), out, start, marks)
 
 
 def log_marginals(moments, shape, background):

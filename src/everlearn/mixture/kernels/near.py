@@ -12,7 +12,7 @@ import numpy as np
 from everlearn.linalg.arrays import empty_indices, empty_matrix, empty_vector, zero_matrix
 from everlearn.linalg.compile import inlined, kernel
 from everlearn.mixture.kernels.distances import LANES, NEGLIGIBLE, distances_of_eight
-from everlearn.mixture.kernels.em import SMALL, joint_without, moments_by_component
+from everlearn.mixture.kernels.em import OWN, SMALL, joint_without, moments_by_component
 
 
 class Near(NamedTuple):
@@ -119,15 +119,24 @@ def moments_of(rows, near):
 @kernel
 def leave_one_out(rows, near, parts, out):
     """`em.leave_one_out` of every row, from the log joints of its entries, which become those without the row."""
-    for k in range(len(near.bounds) - 1):
+    K, top = len(near.bounds) - 1, empty_vector(len(rows.Z))
+    top[:] = rows.background
+    for k in range(K):
         for a in range(near.bounds[k], near.bounds[k + 1]):
             t = near.rows[a]
-            r = rows.weights[t] * near.shares[a]
-            if r >= 1e-9:
-                near.joints[a] = joint_without(r, near.joints[a], rows.Z[t], k, parts)
-    top = best_of_rows(rows, near)
+            w = rows.weights[t]
+            if w * near.shares[a] >= OWN:
+                near.joints[a] = joint_without(w * near.shares[a], w, near.joints[a], rows.Z[t], k, parts)
+                top[t] = max(top[t], near.joints[a])
+    least = top - NEGLIGIBLE
+    for k in range(K):
+        for a in range(near.bounds[k], near.bounds[k + 1]):
+            t = near.rows[a]
+            w = rows.weights[t]
+            if w * near.shares[a] < OWN and near.joints[a] > least[t]:
+                near.joints[a] = joint_without(0.0, w, near.joints[a], rows.Z[t], k, parts)
+                top[t] = max(top[t], near.joints[a])
     for t in range(len(top)):
-        top[t] = max(top[t], rows.background[t])
         # The background is not made of single rows: it stays as it is.
         out[t] = math.exp(rows.background[t] - top[t]) if top[t] > -np.inf else 1.0
     for a in range(len(near.rows)):

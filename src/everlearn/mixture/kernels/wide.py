@@ -88,20 +88,19 @@ def expect(rows, gaussians, R, log_joints, start, stop):
     log_joints[part] = total
 
 
-def leave_one_out(rows, R, moments, gaussians, shape, out, start):
+def leave_one_out(rows, R, moments, gaussians, shape, out, start, made=1.0):
     """Log-density of some rows, each judged by components without it, given R; full covariances."""
     part = slice(start, start + len(out))
     D, tau, weights = rows.Z.shape[1], shape.tau, rows.weights[part]
-    N, r = moments.counts, weights[:, None] * R[part]
+    N, r, own_share = moments.counts, weights[:, None] * R[part], made * tau / max(rows.total, 1.0)
     left = np.maximum(N - r, 1e-6)  # below, nothing is left of the component
     d2 = distances(rows.Z[part], gaussians.means, gaussians.factors)
     scale = factors_of_counts(left, tau)
     q = d2 * factors_of_counts(N, tau)
-    rest = np.maximum(1.0 - r * (N / left + tau / max(rows.total, 1.0)) * q, 1e-12)
+    rest = np.maximum(1.0 - (r * N / left + weights[:, None] * own_share) * q, 1e-12)
     distance = q / rest * (N / left) ** 2 / scale
     joint = np.log(left) - 0.5 * (D * (LOG_2PI + np.log(scale)) + gaussians.log_dets + np.log(rest) + distance)
-    joint = np.where(r < 1e-9, gaussians.heights - 0.5 * d2, joint)
-    joint = np.where((r >= 1e-9) & ((left < 1e-3 * N) | (left < 1e-6)), -np.inf, joint)
+    joint = np.where((left < 1e-3 * N) | (left < 1e-6), -np.inf, joint)
     density = np.logaddexp(np.logaddexp.reduce(joint, axis=1), rows.background[part])
     out[:] = density - np.log(np.maximum(rows.total - weights, 1e-6))
 
