@@ -40,10 +40,17 @@ def test_rows_of_a_new_normal_are_remembered_as_the_model_that_knows_them_scores
 
 
 def test_faults_of_the_demonstration_stream_raise_alarms():
-    """The stream shows its regimes and the ways between them in its first thousand rows."""
-    stream = join(list(demo_stream(4000, seed=3)))
-    detector = AnomalyDetector(grace_period=1000)
-    alarms = detector.prequential(stream.X) < detector.offset_
-    known, faulty = (stream.regime < 3) & (np.arange(4000) >= 1000), stream.fault > 0
-    assert alarms[known & faulty].mean() > 0.8
-    assert alarms[known & ~faulty].mean() < 0.005
+    """The streams show their regimes and the ways between them in their first thousand rows.
+
+    Three of them: a burst of four rows among these is a component, and hides the next one like it, in that with seed 3.
+    """
+    found, false = [], []
+    for seed in (0, 1, 3):
+        stream = join(list(demo_stream(4000, seed=seed)))
+        detector = AnomalyDetector(grace_period=1000)
+        alarms = detector.prequential(stream.X) < detector.offset_
+        known, faulty = (stream.regime < 3) & (np.arange(4000) >= 1000), stream.fault > 0
+        found.append(alarms[known & faulty])
+        false.append(alarms[known & ~faulty])
+    assert np.concatenate(found).mean() > 0.8
+    assert np.concatenate(false).mean() < 0.003
