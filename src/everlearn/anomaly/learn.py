@@ -58,6 +58,7 @@ LEVEL_INDEPENDENT, SLOW_INDEPENDENT = 0.2, 0.1
 # stated in benchmarks/anomaly.py: streams that wander more slowly keep too many alarms.
 SINGLE_INDEPENDENT, SCORE_INDEPENDENT = 0.05, 0.15
 RING = 2048  # rows in which a period is looked for
+PERIOD_LOOKS = 1.6  # times the rows of one look, at which there is the next
 FIRST_ROWS = 10  # rows before the columns have units
 UNITS_FIXED = 640  # row from which the units of the past stay
 MOST_PENDING = 500  # rows after which the mixture is refreshed at the latest
@@ -237,9 +238,11 @@ def keep_up(state: State, settings: Settings, mixture: Any) -> tuple[State, list
         if clock.learned[0] == settings.grace:
             rescore_memories(state, settings, init_past(state.past.units), scratch_for(state))
     if clock.rows[0] == clock.next_period[0]:
-        clock.period[0] = look_for_period(state.season, state.past.units, clock.rows[0], clock.period[0])
+        # Whether the ring was full the last time, too.
+        is_settled = clock.rows[0] > PERIOD_LOOKS * RING
+        clock.period[0] = look_for_period(state.season, state.past.units, clock.rows[0], clock.period[0], is_settled)
         # At row numbers that grow by a factor: the search costs a bounded share of the stream.
-        clock.next_period[0] = int(1.6 * clock.next_period[0])
+        clock.next_period[0] = int(PERIOD_LOOKS * clock.next_period[0])
     return state, released
 
 

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from everlearn.anomaly.kernels.season import autocorrelation, find_period, latest_rows, look_for_period, rebuild_profile
+from everlearn.anomaly.kernels.season import (
+    autocorrelation,
+    find_period,
+    latest_rows,
+    look_for_period,
+    rebuild_profile,
+    vertex,
+    without_trend,
+)
 from everlearn.anomaly.state import Season, Units
 
 
@@ -16,9 +24,44 @@ def empty_season(ring=64, D=2):
     return Season(np.full((ring, D), np.nan), np.zeros((ring, D)), np.zeros(ring))
 
 
-@pytest.mark.parametrize("period", [12, 50, 96, 288])
+@pytest.mark.parametrize("period", [12, 50, 96])
 def test_the_period_of_a_season_is_found(period):
-    assert find_period(wave(period)) == period
+    assert [find_period(wave(period, seed=seed)) for seed in range(10)] == [period] * 10
+
+
+@pytest.mark.parametrize(("noise", "error"), [(0.3, 0.3), (1.0, 1.5)])
+def test_a_long_period_is_found_to_the_row(noise, error):
+    """Five cycles, the peaks of which are flat: their highest lags are two and five rows off in the mean."""
+    found = [find_period(wave(288, noise=noise, seed=seed)) for seed in range(20)]
+    assert np.abs(np.array(found) - 288).mean() <= error
+
+
+def test_a_slope_of_the_autocorrelation_does_not_move_the_period():
+    """Days of 288 rows, of which two in seven are another way of working: 8 rows off with the slope in."""
+    errors = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        t = np.arange(2048) + rng.integers(2016)
+        works = t // 288 % 7 < 5
+        X = np.column_stack([5.0 * np.sin(2 * np.pi * t / 288) * works, 10.0 * works]) + rng.normal(size=(2048, 2))
+        errors.append(abs(find_period(X) - 288))
+    assert np.mean(errors) <= 3.0
+
+
+def test_a_vertex_is_that_of_a_parabola_fitted_with_numpy():
+    r = np.random.default_rng(0).normal(size=60) - 0.05 * (np.arange(60) - 31.3) ** 2
+    for lag, width in ((28, 7), (33, 12), (58, 9), (31, 1)):
+        inside = min(width, 59 - lag)
+        x = np.arange(lag - inside, lag + inside + 1)
+        c, b, _ = np.polyfit(x - lag, r[x], 2)
+        expected = lag + np.clip(-b / (2 * c), -inside, inside) if c < 0 else lag
+        assert vertex(r, lag, width) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_trend_of_autocorrelations_is_their_mean_over_a_period():
+    r = np.random.default_rng(1).normal(size=50)
+    for k, value in enumerate(without_trend(r, 12)):
+        assert value == pytest.approx(r[k] - r[max(k - 6, 0) : k + 6].mean(), abs=1e-12)
 
 
 def test_no_period_is_found_where_there_is_none():
@@ -78,3 +121,12 @@ def test_a_new_period_makes_a_new_profile_and_the_same_one_keeps_it():
     season.profile[:] = 7.0
     assert look_for_period(season, units, 256, 24) == 24
     assert (season.profile == 7.0).all()
+
+
+@pytest.mark.parametrize(("before", "expected"), [(201, 201), (196, 200), (24, 200)])
+def test_of_a_full_ring_a_period_like_the_one_before_is_the_same(before, expected):
+    X = wave(200, n=2048, noise=0.05)
+    season = Season(X.copy(), np.zeros((2048, 1)), np.zeros(2048))
+    units = Units(np.zeros(1), np.ones(1))
+    assert look_for_period(season, units, 2048, before, False) == 200
+    assert look_for_period(season, units, 2048, before, True) == expected
