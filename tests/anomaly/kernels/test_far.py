@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlearn.anomaly.kernels.far import CLUMP, FAR_LEVEL, KEPT, count_far, far_log_p
+from everlearn.anomaly.kernels.far import CLUMP, FAR_LEVEL, KEPT, LASTING, count_far, far_log_p
 from everlearn.anomaly.learn import init_far
 from naive import anomaly as naive
 
@@ -12,7 +12,7 @@ def counted(log_p):
     """A memory that has counted rows with these p-values."""
     far = init_far()
     for value in log_p:
-        count_far(far, value)
+        count_far(far, value, 0.0)
     return far
 
 
@@ -65,7 +65,7 @@ def test_far_rows_become_as_many_as_their_p_values_say(scale):
         y = np.log(FAR_LEVEL) - np.log(u)
         log_p = np.log(FAR_LEVEL) - scale * y if y > 0.0 else np.log(u)
         alarms += far.rows[0] > 100_000 and far_log_p(far, log_p) < np.log(1e-4)
-        count_far(far, log_p)
+        count_far(far, log_p, 0.0)
     expected = 1e-4 * (n - 100_000)
     assert abs(alarms - expected) < 4.0 * np.sqrt(expected)
 
@@ -110,3 +110,23 @@ def test_the_latest_far_rows_are_kept():
     y = np.log(FAR_LEVEL / 1e-4)
     expected -= (10 + KEPT) * np.log1p(y / (10 + KEPT * y))
     assert far_log_p(far, np.log(1e-4)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rows", [20_000, 300_000], ids=["all kept", "oldest gone"])
+def test_far_rows_of_a_fault_that_lasts_are_taken_back(rows):
+    """Afterwards p-values are as if the rows of the fault had not come; those before the oldest far row never count."""
+    log_p = np.log(np.random.default_rng(6).uniform(size=rows))
+    far, clean = counted(log_p), counted(log_p)
+    assert (far.size[0] > KEPT) == (rows == 300_000)
+    for held in range(200):
+        count_far(far, np.log(FAR_LEVEL) - 20.0, float(held))
+    assert far.size[0] < KEPT
+    for y in (2.0, 8.0, 20.0):
+        expected = far_log_p(clean, np.log(FAR_LEVEL) - y)
+        # But for its first minute as rows that were counted, and twenty of the oldest far rows, whose places it took.
+        assert far_log_p(far, np.log(FAR_LEVEL) - y) == pytest.approx(expected, rel=0.01 if rows == 20_000 else 0.05)
+    # Counting goes on.
+    before = far.size[0]
+    count_far(far, np.log(FAR_LEVEL) - 1.0, LASTING - 1.0)
+    assert far.size[0] == before + 1
+    assert far.numbers[before] == far.rows[0]

@@ -514,7 +514,7 @@ def learn_until_due(X, state, settings, scratch, out):
             if score == score and not log_p < np.log(settings.guard_level):
                 remember(state.lasting, 0, with_rows_before(score, gate, state.recent[0], settings))
             if clock.learned[0] >= settings.grace:
-                count_far(state.far, log_p)
+                count_far(state.far, log_p, guard.pressure[0])
         if held and not asleep:
             hold_row(x, state, scratch)
         elif observed and not asleep:

@@ -52,6 +52,13 @@ def seasonal(rng: np.random.Generator, n: int) -> Array:
     return np.sin(2 * np.pi * (t / 96 + np.array([0.0, 0.2]))) + 0.2 * rng.normal(size=(n, 2))
 
 
+def slow_cycle(rng: np.random.Generator, n: int) -> Array:
+    """A temperature that follows a cycle of 10,000 rows, a sensor that follows it, too, and one that does not."""
+    angle = 2 * np.pi * np.arange(n) / 10_000
+    temperature = 20.0 + 5.0 * np.sin(angle) + 0.3 * autoregressive(rng, n, 1, 0.9)[:, 0]
+    return np.column_stack([temperature, np.cos(angle) + 0.1 * rng.normal(size=n), rng.normal(size=n)])
+
+
 def drifting(rng: np.random.Generator, n: int) -> Array:
     """Noise around a random walk."""
     return rng.normal(size=(n, 3)) + np.cumsum(0.02 * rng.normal(size=(n, 3)), axis=0)
@@ -83,6 +90,7 @@ CLEAN: dict[str, Clean] = {
     "slowly autocorrelated": slowly_autocorrelated,
     "random walk": random_walk,
     "seasonal": seasonal,
+    "slow cycle": slow_cycle,
     "drifting": drifting,
     "discrete": discrete,
     "on and off": on_and_off,
