@@ -151,6 +151,15 @@ def test_a_cycle_that_comes_back_to_where_it_began_raises_no_alarms():
     assert (log_p < np.log(1e-3)).mean() <= 2e-3
 
 
+def test_a_switch_that_is_on_in_one_row_of_a_hundred_is_usual():
+    """Of 30,000 rows 300 have it on; without the share of those that are remembered, nearly all of these are alarms."""
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=(30_000, 3)), rng.random(30_000) < 0.01])
+    log_p = AnomalyDetector().prequential(X)[5000:]
+    assert (log_p < np.log(1e-3)).mean() <= 2e-3
+    assert AnomalyDetector().fit(X[:5000]).score_samples([[0.0, 0.0, 0.0, 30.0]]) < np.log(1e-6)
+
+
 def test_two_equal_values_of_a_sensor_with_few_decimals_are_no_alarm():
     """They come by chance, in one row of some hundred here: neither are they held back, nor do they hide others."""
     X = np.random.default_rng(5).normal(size=(4000, 3)).round(3)

@@ -220,7 +220,23 @@ def part_of(value, memory, i):
     if i == memory.size.shape[0] - 1 and value > memory.threshold[i]:
         most = value - memory.threshold[i] - memory.share[i]
         part = most if part > most else part  # not `min`: NaN stays
+    if i < FIRST_DEPARTURE and part > 0.0:
+        part = as_often_as_remembered(part, value, memory, i)
     return BEYOND_DOUBT if part > BEYOND_DOUBT else part
+
+
+@inner
+def as_often_as_remembered(part, value, memory, i):
+    """-log p-value `part`, or less: by how many of the remembered values are as large, less two standard errors.
+
+    The largest values do not count in the fit of a tail, as they may be anomalies. But a switch that one row in a
+    hundred has on is usual: once its rows lay beyond the tail, all of them were held back, none was remembered any
+    more, and each was an alarm. Rows that were held back are not among the values: they stay as strange as they are.
+    """
+    m = memory.size[i]
+    c = m - place(memory.ordered[i], m, value)
+    least = c - 2.0 * np.sqrt(c)
+    return min(part, np.log(m / least)) if least > 0.0 else part
 
 
 @inner
