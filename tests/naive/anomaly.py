@@ -91,6 +91,13 @@ def as_usual_as_others(part, value, sampled):
     return part if share <= 0.0 else min(part, -np.log(share))
 
 
+def as_often_as_remembered(part, value, remembered):
+    """Nats of a statistic: at most those of the share of what is remembered that is as large, less two errors."""
+    as_large = np.count_nonzero(np.asarray(remembered) >= value)
+    share = (as_large - 2.0 * as_large**0.5) / len(remembered)
+    return part if share <= 0.0 else min(part, -np.log(share))
+
+
 def combined_score(parts, heaviness, gate, settings):
     """Log of the mean of 1/p, tempered by the sharpness: over the statistics of a view, then over the views."""
     told, s = ~np.isnan(parts), settings.sharpness

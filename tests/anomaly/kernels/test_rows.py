@@ -197,6 +197,26 @@ def test_a_value_that_comes_twice_is_no_stranger_than_such_repeats_are_rare():
     assert np.isnan(part_of(7.5, init(2, SETTINGS).memory, last))
 
 
+def test_what_is_remembered_often_is_no_rarer_than_that():
+    lowered = []
+    for often in (3, 5, 8, 20):
+        state, values = init(2, SETTINGS), np.random.default_rng(often).exponential(0.5, size=2000)
+        values[:: 2000 // often] = 9.0
+        for value in values:
+            for i in (0, 4, 5):
+                remember(state.memory, i, value)
+        for value in (0.2, 2.0, 9.0, 9.5):
+            by_the_tail = -log_p_value(state.memory, 4, value)
+            for i in (0, 4):
+                expected = naive.as_often_as_remembered(by_the_tail, value, values)
+                assert part_of(value, state.memory, i) == pytest.approx(expected, rel=1e-9)
+            lowered.append(by_the_tail - expected)
+            # Means over many rows have few independent values, so that their share says little.
+            assert part_of(value, state.memory, 5) == pytest.approx(-log_p_value(state.memory, 5, value), rel=1e-9)
+    # Eight equal values, the largest of the top tenth, are what the fit of the tail leaves out.
+    assert max(lowered) > 2.0
+
+
 def test_a_mixture_that_does_not_fit_weighs_less_but_hides_no_small_p_value():
     V, sums = len(SETTINGS.views), np.zeros((len(VIEWS), 3))
     parts, heaviness = np.full(V, 1.0), np.full(V, 0.4)
