@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import everlearn
 from everlearn import AnomalyDetector, IncrementalGaussianMixture
+from everlearn.anomaly import learn
 from everlearn.checks import stream_checks
 from everlearn.experiments.peers.anomaly_clean import slow_cycle
 
@@ -158,6 +159,22 @@ def test_a_switch_that_is_on_in_one_row_of_a_hundred_is_usual():
     log_p = AnomalyDetector().prequential(X)[5000:]
     assert (log_p < np.log(1e-3)).mean() <= 2e-3
     assert AnomalyDetector().fit(X[:5000]).score_samples([[0.0, 0.0, 0.0, 30.0]]) < np.log(1e-6)
+
+
+def test_far_rows_of_a_fault_that_lasted_are_not_remembered():
+    X = np.random.default_rng(4).normal(size=(4000, 3))
+    X[3000:3200, 1] += 8.0
+    far = AnomalyDetector().fit(X)._state_.far
+    assert far.size[0] > 0
+    assert (far.excess[: far.size[0]] < 8.0).all()
+
+
+def test_a_period_may_be_refined_until_the_ring_was_full_the_last_time(monkeypatch):
+    looks = []
+    monkeypatch.setattr(learn, "look_for_period", lambda *given: looks.append((int(given[2]), given[4])) or 0)
+    AnomalyDetector().fit(np.random.default_rng(5).normal(size=(7000, 1)))
+    assert [rows for rows, settled in looks if settled] == [4084, 6534]
+    assert 2553 in [rows for rows, settled in looks if not settled]
 
 
 def test_two_equal_values_of_a_sensor_with_few_decimals_are_no_alarm():
