@@ -75,13 +75,24 @@ def left_out_atypicality(i, X):
     return atypicality(X[i], np.ones(1), rest.mean(axis=0)[None], np.cov(rest.T, bias=True)[None])
 
 
-def as_it_fits(part, value, remembered, heaviness, gate):
-    """Nats of the mixture's statistic: between those by the tail's law and by the rank, on a line that misfit moves."""
-    if value > remembered.max():
+def as_it_fits(part, value, remembered, full, heaviness, gate):
+    """Nats of the mixture's statistic: between those by the tail's law and by the rank, on a line.
+
+    It is moved by how badly the mixture fits, where its memory is full and holds as large a value; and by neighbours
+    with a tail so heavy that they weigh more than ten times as much, from 500 values on, as far as the tail of the
+    mixture is not exponential. `heaviness` is of both.
+    """
+    remembered = np.asarray(remembered)
+    if len(remembered) < 500:
         return part
-    by_rank = -log_p_by_rank(value, remembered)
-    misfit = np.clip(1.25 / heaviness, 1e-3, 1.0)
-    return np.interp(misfit ** (1 - gate), [0, 1], [min(part, by_rank), part])
+    largest, mixture, neighbours = remembered.max(), *heaviness
+    beyond = value > largest
+    by_rank = np.log((len(remembered) + 1) * value / largest) if beyond else -log_p_by_rank(value, remembered)
+    weight = np.clip((neighbours / 0.48) ** 5, 10.0, 100.0)
+    misfit = np.clip(1.25 / mixture, 1e-3, 1.0) if full and not beyond else 1.0
+    doubt = np.interp(mixture, [0.75, 1.0], [0.0, 1.0])
+    factor = min(misfit, (100.0 / weight**2) ** doubt) ** (1 - gate)
+    return np.interp(factor, [0, 1], [min(part, by_rank), part])
 
 
 def as_usual_as_others(part, value, sampled):

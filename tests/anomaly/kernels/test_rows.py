@@ -34,8 +34,8 @@ def score_of_parts(parts, heaviness, gate, settings, sums):
 
 
 @kernel
-def fitting(part, value, memory, gate):
-    return as_it_fits(part, value, memory, gate)
+def fitting(part, value, memory, gate, usual):
+    return as_it_fits(part, value, memory, gate, usual)
 
 
 @kernel
@@ -65,26 +65,30 @@ def test_the_combined_score_is_a_mean_of_inverse_p_values():
     assert np.isnan(score_of_parts(np.full(V, np.nan), heaviness, 0.4, SETTINGS, sums))
 
 
-@pytest.mark.parametrize("heaviness", [0.6, 2.0, 50.0])
+@pytest.mark.parametrize("heaviness", [(0.6, 0.5), (2.0, 0.5), (50.0, 0.7), (0.8, 0.9), (0.6, 1.5), (3.0, 1.2)])
 @pytest.mark.parametrize("gate", [0.0, 0.5, 1.0])
 def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
-    """A line between the tail's nats and those of the rank; what lies beyond all remembered values keeps the tail's."""
-    memory = init(2, SETTINGS).memory
-    remembered = np.random.default_rng(9).exponential(2.0, size=memory.ring.shape[1])
-    largest = remembered.max()
-    for value in remembered[:-1]:
-        remember(memory, 0, value)
-    memory.heaviness[0] = heaviness
-    # One value is still missing.
-    assert fitting(30.0, largest - 0.5, memory, gate) == 30.0
-    remember(memory, 0, remembered[-1])
-    memory.heaviness[0] = heaviness
-    for value, part in ((1.0, 0.4), (largest - 0.5, 25.0), (largest, 30.0), (largest + 0.1, 31.0)):
-        twin = naive.as_it_fits(part, value, remembered, heaviness, gate)
-        assert fitting(part, value, memory, gate) == pytest.approx(twin, abs=2e-2)
-    assert fitting(31.0, largest + 0.1, memory, gate) == 31.0
-    assert (fitting(30.0, largest, memory, gate) == 30.0) == (heaviness < 1.0 or gate == 1.0)
-    assert np.isnan(fitting(np.nan, np.nan, memory, gate))
+    """A line between the tail's nats and those of the rank, for memories of any size, as neighbours and misfit move it.
+
+    What lies beyond all remembered values keeps the tail's nats, but where neighbours set groups far apart.
+    """
+    memory, usual = init(2, SETTINGS).memory, SETTINGS.usual_heaviness
+    M = memory.ring.shape[1]
+    remembered = np.random.default_rng(9).exponential(2.0, size=M)
+    sure, misfits = heaviness[0] > 0.75 and heaviness[1] > 0.8, heaviness[0] > 1.25
+    at = 0
+    for n in (499, 500, M - 1, M):
+        for value in remembered[at:n]:
+            remember(memory, 0, value)
+        memory.heaviness[[0, 2]], at = heaviness, n
+        largest = remembered[:n].max()
+        for value, part in ((1.0, 0.4), (largest - 0.5, 25.0), (largest, 30.0), (largest + 0.1, 31.0), (80.0, 40.0)):
+            found = fitting(part, value, memory, gate, usual)
+            twin = naive.as_it_fits(part, value, remembered[:n], n == M, heaviness, gate)
+            assert found == pytest.approx(twin, abs=2e-2)
+            full = n == M and misfits and value <= largest
+            assert (found == part) == (value == 1.0 or gate == 1.0 or n < 500 or not (sure or full))
+    assert np.isnan(fitting(np.nan, np.nan, memory, gate, usual))
 
 
 @kernel

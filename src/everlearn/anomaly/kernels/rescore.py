@@ -164,6 +164,6 @@ def combine(statistics, state, settings, scratch, out):
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):
             scratch.parts[i] = part_of(statistics[t, i], state.memory, i)
-        scratch.parts[0] = as_it_fits(scratch.parts[0], statistics[t, 0], state.memory, gate)
+        scratch.parts[0] = as_it_fits(scratch.parts[0], statistics[t, 0], state.memory, gate, settings.usual_heaviness)
         as_usual_as_others(scratch.parts, statistics[t], state.among)
         out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)
