@@ -33,24 +33,37 @@ def predict(past, season, clock, scratch):
         scratch.predicted[j] = total
 
 
-@inner
-def residuals(x, past, scratch):
-    """Errors of the prediction: of each column by itself, and given the errors of the others; returns e' P e.
+@kernel
+def residuals_beside_gaps(u, e, P, joint):
+    """Errors of the missing values, as those of the observed ones let expect, into e; conditional residuals; e' S^-1 e.
 
-    The conditional residual of column j is (P e)_j / sqrt(P_jj): its exact z-value given all other columns.
+    With P the precision of all errors, m the missing and o the observed ones, the mean of the former is -P_mm^-1 P_mo
+    e_o, and S^-1 = P_oo - P_om P_mm^-1 P_mo the precision of the latter by themselves. If gaps counted as predicted
+    exactly, a column whose errors are those of a missing one would stand out in every other row.
     """
-    D = x.shape[0]
-    e, own, joint = scratch.error, scratch.own, scratch.joint_residual
-    for j in range(D):
-        u = np.arcsinh((x[j] - past.units.centre[j]) / past.units.scale[j])
-        # A gap counts as predicted exactly: it adds nothing to e' P e.
-        e[j] = 0.0 if np.isnan(u) else u - scratch.predicted[j]
-        own[j] = e[j] / np.sqrt(past.variance[j])
-        scratch.u[j] = u
+    missing = np.flatnonzero(np.isnan(u))
+    slopes = np.linalg.inv(P[missing][:, missing]) @ P[missing]
+    for a, j in enumerate(missing):
+        e[j], joint[j] = -np.dot(slopes[a], np.where(np.isnan(u), 0.0, e)), 0.0
     total = 0.0
-    diagonal = past.precision.shape[1] < D
+    for j in range(u.shape[0]):
+        if np.isnan(u[j]):
+            continue
+        y, own = np.dot(P[j], e), P[j, j]
+        for a, i in enumerate(missing):
+            own -= P[j, i] * slopes[a, j]
+        joint[j] = y / np.sqrt(max(own, 1e-300))
+        total += y * e[j]
+    return total
+
+
+@inner
+def residuals_given_others(e, P, joint):
+    """Conditional residuals of a row without gaps, or of columns whose errors are taken as independent; e' P e."""
+    D, total = e.shape[0], 0.0
+    diagonal = P.shape[1] < D
     for j in range(D):
-        y, row = 0.0, past.precision[j]
+        y, row = 0.0, P[j]
         if diagonal:
             y = row[0] * e[j]
             joint[j] = y / np.sqrt(row[0])
@@ -59,13 +72,32 @@ def residuals(x, past, scratch):
                 y += row[i] * e[i]
             joint[j] = y / np.sqrt(row[j])
         total += y * e[j]
+    return total
+
+
+@inner
+def residuals(x, past, scratch):
+    """Errors of the prediction: of each column by itself, and given the errors of the others; returns e' P e.
+
+    The conditional residual of column j is (P e)_j / sqrt(P_jj): its exact z-value given all other columns.
+    """
+    D, gaps = x.shape[0], 0
+    e, own, joint = scratch.error, scratch.own, scratch.joint_residual
+    for j in range(D):
+        u = np.arcsinh((x[j] - past.units.centre[j]) / past.units.scale[j])
+        # Independent of the others, a gap counts as predicted exactly.
+        e[j] = 0.0 if np.isnan(u) else u - scratch.predicted[j]
+        gaps += np.isnan(u)
+        own[j] = e[j] / np.sqrt(past.variance[j])
+        scratch.u[j] = u
+    if gaps > 0 and past.precision.shape[1] == D:
+        total = residuals_beside_gaps(scratch.u, e, past.precision, joint)
+    else:
+        total = residuals_given_others(e, past.precision, joint)
     for j in range(D):
         # What departs too far enters the history only in part, so that one outlier does not spoil the next prediction.
         limit = TRUSTED * np.sqrt(past.variance[j])
         scratch.trusted[j] = scratch.predicted[j] + min(max(e[j], -limit), limit)
-        if np.isnan(scratch.u[j]):
-            own[j] = 0.0
-            joint[j] = 0.0
     return total
 
 
@@ -222,17 +254,38 @@ def learn_usual(x, past, clock, scratch):
         if x[j] == past.last[j]:
             past.repeat_counts[j, 3 if past.repeats[j] > 0 else 1] += 1.0
         past.repeat_counts[j, 2 if past.repeats[j] > 0 else 0] += 1.0
-    if past.covariance.shape[1] < D:
-        for i in range(D):
-            past.covariance[i, 0] += rate * (e[i] * e[i] - past.covariance[i, 0])
-    else:
-        for i in range(D):
-            for j in range(D):
-                past.covariance[i, j] += rate * (e[i] * e[j] - past.covariance[i, j])
+    # At the first row the precision is that of no covariance.
+    learn_covariance(past, e, scratch.u, rate, n > 0)
     update_moments(past.level_moments, scratch.means[0], rate, False)
     update_moments(past.drift_moments, scratch.means[1], rate, False)
     update_moments(past.own_moments, scratch.means[2], rate, True)
     update_moments(past.joint_moments, scratch.means[3], rate, True)
+
+
+@inner
+def learn_covariance(past, e, u, rate, has_precision):
+    """Learn the errors' covariance, in place; where values are missing one step of EM."""
+    D, C, gaps = e.shape[0], past.covariance, 0
+    for i in range(D):
+        gaps += np.isnan(u[i])
+        if C.shape[1] < D:
+            if not np.isnan(u[i]):
+                C[i, 0] += rate * (e[i] * e[i] - C[i, 0])
+            continue
+        for j in range(D):
+            C[i, j] += rate * (e[i] * e[j] - C[i, j])
+    if gaps > 0 and has_precision and C.shape[1] == D:
+        add_uncertainty(C, past.precision, u, rate)
+
+
+@kernel
+def add_uncertainty(C, P, u, rate):
+    """Add what is not known of the missing values given the observed ones to the covariance, in place: P_mm^-1."""
+    missing = np.flatnonzero(np.isnan(u))
+    within = np.linalg.inv(P[missing][:, missing])
+    for a, i in enumerate(missing):
+        for b, j in enumerate(missing):
+            C[i, j] += rate * within[a, b]
 
 
 @inner
