@@ -177,6 +177,12 @@ def _peak_memory() -> int:
     """Most bytes that this process has held; 0 where the system does not say."""
     if sys.platform == "win32":
         return 0
+    if sys.platform == "linux":
+        # Not from getrusage: there the peak of a new process begins with that of the one that started it.
+        with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
