@@ -33,7 +33,7 @@ from everlearn.mixture.state import (
 from everlearn.monitoring.event_log import UNWATCHED, Watch
 
 # Seconds of a search's work that a row may wait for, by the share of the lag that has passed.
-PACE = ((0.5, 3e-4), (0.75, 1.2e-3), (1.0, 8e-3))
+PACE = ((0.5, 3e-4), (0.75, 1.2e-3), (0.875, 4e-3), (1.0, 1.2e-2))
 # Products of fewer columns than this gain little from a second BLAS thread, which on a busy machine they wait for: with
 # two threads the worst row of 65 columns took 290 ms and with one 110 (benchmarks/latency.py, two cores); a search of
 # two rows of 512 columns beside two other programs 27 s of CPU, nearly all of it waiting, and 1.5 s with one.
