@@ -261,7 +261,8 @@ def test_no_row_waits_for_a_search():
         return times
 
     seconds()  # compiles
-    times = seconds()
+    # Of three runs the one whose worst row is the least: what other programs take is not in all, a stall would be.
+    times = min((seconds() for _ in range(3)), key=np.max)
     # Shares of what the searches take in all, so that a slow machine does not matter: one at one go would be a third.
     searches = times[200:]
     assert searches.max() < 0.05 * searches.sum()
