@@ -51,7 +51,7 @@ STREAMS = Path(os.environ.get("EVERLEARN_DATA", ROOT.parent / "shared" / "data")
 SHARDS = 16
 ROBOT, DIGITS = "wall-following robot", "digits"
 # Shuffles of a set, and times as many of those whose score moves most with the order of the rows: by 0.8 nats of five,
-# and by three of seventy. With fewer, chance alone is more than one percent.
+# and by three of eighty. With fewer, chance alone is more than one percent.
 SHUFFLES, TIMES = 20, {ROBOT: 30, DIGITS: 10}
 
 
@@ -440,9 +440,8 @@ def main() -> None:
     made.add_argument("--devices", type=int, default=1000)
     made.add_argument("--groups", type=int, default=100_000)
     made.add_argument("--kills", type=int, default=20)
-    made.add_argument(
-        "--shuffles", type=int, default=SHUFFLES, help="of the robot 30 times as many, of digits 10 times"
-    )
+    more = ", ".join(f"of {name} {times} times as many" for name, times in TIMES.items())
+    made.add_argument("--shuffles", type=int, default=SHUFFLES, help=more)
     options = made.parse_args()
     if options.quick:
         options.devices, options.groups, options.kills = 5, 400, 2

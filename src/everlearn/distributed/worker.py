@@ -179,9 +179,9 @@ def _peak_memory() -> int:
         return 0
     if sys.platform == "linux":
         # Not from getrusage: there the peak of a new process begins with that of the one that started it.
-        with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as status:
+        with contextlib.suppress(OSError), open("/proc/self/status", "rb") as status:
             for line in status:
-                if line.startswith("VmHWM:"):
+                if line.startswith(b"VmHWM:"):
                     return int(line.split()[1]) * 1024
     import resource
 
