@@ -42,11 +42,11 @@ def column_rarity(x, rows, scales, near):
 def distance_to_mass(x, rows, centres, scales, share):
     """Root mean squared distance to the nearest share of the rows, in asinh units, winsorised.
 
-    No coordinate goes farther than one unit beyond the values of which a hundredth of the column lies beyond.
+    No coordinate goes farther than a quarter beyond the values of which a hundredth of the column lies beyond.
     """
     u, U = (np.arcsinh((values - centres) / scales) for values in (x, rows))
     low, high = np.sort(U, axis=0)[[len(U) // 100, -1 - len(U) // 100]]
-    u, U = (np.clip(values, low - 1.0, high + 1.0) for values in (u, U))
+    u, U = (np.clip(values, low - 0.25, high + 0.25) for values in (u, U))
     squares = np.sort(((U - u) ** 2).sum(axis=1))
     return np.sqrt(squares[: max(3, int(share * len(rows)))].mean())
 
@@ -76,23 +76,25 @@ def left_out_atypicality(i, X):
 
 
 def as_it_fits(part, value, remembered, full, heaviness, gate):
-    """Nats of the mixture's statistic: between those by the tail's law and by the rank, on a line.
+    """Nats of mixture or columns: between those by the tail's law and by the rank, on a line.
 
-    It is moved by how badly the mixture fits, where its memory is full and holds as large a value; and by neighbours
+    It is moved by how badly the mixture fits, where its memory is `full` and holds as large a value; and by neighbours
     with a tail so heavy that they weigh more than ten times as much, from 500 values on, as far as the tail of the
-    mixture is not exponential. `heaviness` is of both.
+    mixture is not exponential. `heaviness` is of both. A value beyond all others is as far as the line goes a rank
+    beyond them by the logarithm of its ratio to the largest.
     """
     remembered = np.asarray(remembered)
     if len(remembered) < 500:
         return part
     largest, mixture, neighbours = remembered.max(), *heaviness
     beyond = value > largest
-    by_rank = np.log((len(remembered) + 1) * value / largest) if beyond else -log_p_by_rank(value, remembered)
     weight = np.clip((neighbours / 0.48) ** 5, 10.0, 100.0)
-    misfit = np.clip(1.25 / mixture, 1e-3, 1.0) if full and not beyond else 1.0
     doubt = np.interp(mixture, [0.75, 1.0], [0.0, 1.0])
-    factor = min(misfit, (100.0 / weight**2) ** doubt) ** (1 - gate)
-    return np.interp(factor, [0, 1], [min(part, by_rank), part])
+    groups = (100.0 / weight**2) ** (doubt * (1 - gate))
+    misfit = np.clip(1.25 / mixture, 1e-3, 1.0) ** (1 - gate) if full and not beyond else 1.0
+    shares = (value / largest) ** -groups / (len(remembered) + 1) if beyond else None
+    by_rank = -np.log(shares) if beyond else -log_p_by_rank(value, remembered)
+    return np.interp(min(misfit, groups), [0, 1], [min(part, by_rank), part])
 
 
 def as_usual_as_others(part, value, sampled):
@@ -119,10 +121,11 @@ def combined_score(parts, heaviness, gate, settings):
     for v in views:
         own = told & (settings.views == v)
         usual = settings.usual_heaviness[own]
-        factors = np.where(usual > 0, np.clip(heaviness[own] / np.where(usual > 0, usual, 1.0), 1, None) ** 5, 1.0)
+        ratios = np.where(usual > 0, heaviness[own] / np.where(usual > 0, usual, 1.0), 1.0)
+        factors = np.clip(ratios**5, 1.0, 100.0)
         # The mixture, the first view, weighs less where its tail is twice as heavy as an exponential one.
-        factor = np.clip(1.25 / heaviness[0], 1e-3, 1.0) if v == 0 else min(factors.max(), 100.0)
-        means.append(np.mean(np.exp(s * parts[own])))
+        factor = np.clip(1.25 / heaviness[0], 1e-3, 1.0) if v == 0 else factors.max()
+        means.append(np.average(np.exp(s * parts[own]), weights=factors ** (0.5 * (1 - gate))))
         weights.append(np.interp(gate, [0, 1], settings.weights[v]) * factor ** (1 - gate))
     return np.log(np.average(means, weights=weights)) / s
 

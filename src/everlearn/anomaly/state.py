@@ -254,7 +254,7 @@ class Scratch(NamedTuple):
     means: Array  # (4, T, D): level, drift, own, joint
     statistics: Array  # (V,)
     parts: Array  # (V,)
-    sums: Array  # (number of views, 3): of 1/p, statistics, factor of the weight
+    sums: Array  # (number of views, 3): of 1/p, of the statistics' weights, factor of the view's weight
     blame: Array  # (D,)
 
 

@@ -13,6 +13,7 @@ from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
     combined_score,
+    judge_tails,
     learn_rows,
     log_p_beside_others,
     log_p_if_it_may_stay,
@@ -34,8 +35,8 @@ def score_of_parts(parts, heaviness, gate, settings, sums):
 
 
 @kernel
-def fitting(part, value, memory, gate, usual):
-    return as_it_fits(part, value, memory, gate, usual)
+def fitting(part, value, memory, i, gate, usual):
+    return as_it_fits(part, value, memory, i, gate, usual)
 
 
 @kernel
@@ -67,7 +68,8 @@ def test_the_combined_score_is_a_mean_of_inverse_p_values():
 
 @pytest.mark.parametrize("heaviness", [(0.6, 0.5), (2.0, 0.5), (50.0, 0.7), (0.8, 0.9), (0.6, 1.5), (3.0, 1.2)])
 @pytest.mark.parametrize("gate", [0.0, 0.5, 1.0])
-def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
+@pytest.mark.parametrize("i", [0, 1])
+def test_the_tails_of_mixture_and_columns_are_believed_as_far_as_they_fit(i, heaviness, gate):
     """A line between the tail's nats and those of the rank, for memories of any size, as neighbours and misfit move it.
 
     What lies beyond all remembered values keeps the tail's nats, but where neighbours set groups far apart.
@@ -75,20 +77,38 @@ def test_the_tail_of_the_mixture_is_believed_as_far_as_it_fits(heaviness, gate):
     memory, usual = init(2, SETTINGS).memory, SETTINGS.usual_heaviness
     M = memory.ring.shape[1]
     remembered = np.random.default_rng(9).exponential(2.0, size=M)
-    sure, misfits = heaviness[0] > 0.75 and heaviness[1] > 0.8, heaviness[0] > 1.25
+    sure, misfits = heaviness[0] > 0.75 and heaviness[1] > 0.8, i == 0 and heaviness[0] > 1.25
     at = 0
     for n in (499, 500, M - 1, M):
         for value in remembered[at:n]:
-            remember(memory, 0, value)
+            remember(memory, i, value)
         memory.heaviness[[0, 2]], at = heaviness, n
         largest = remembered[:n].max()
         for value, part in ((1.0, 0.4), (largest - 0.5, 25.0), (largest, 30.0), (largest + 0.1, 31.0), (80.0, 40.0)):
-            found = fitting(part, value, memory, gate, usual)
-            twin = naive.as_it_fits(part, value, remembered[:n], n == M, heaviness, gate)
+            found = fitting(part, value, memory, i, gate, usual)
+            twin = naive.as_it_fits(part, value, remembered[:n], n == M and i == 0, heaviness, gate)
             assert found == pytest.approx(twin, abs=2e-2)
             full = n == M and misfits and value <= largest
             assert (found == part) == (value == 1.0 or gate == 1.0 or n < 500 or not (sure or full))
-    assert np.isnan(fitting(np.nan, np.nan, memory, gate, usual))
+    assert np.isnan(fitting(np.nan, np.nan, memory, i, gate, usual))
+
+
+@kernel
+def judged(parts, statistics, memory, gate, settings):
+    judge_tails(parts, statistics, memory, gate, settings)
+
+
+def test_single_far_readings_count_by_rank_beside_groups_that_keep_coming():
+    """Of mixture and columns; what neighbours say of groups, and what time says, stays."""
+    memory, rng = init(2, SETTINGS).memory, np.random.default_rng(3)
+    for value in rng.exponential(size=1000):
+        for i in range(3):
+            remember(memory, i, value)
+    parts, statistics = np.full(len(SETTINGS.views), 40.0), np.full(len(SETTINGS.views), 90.0)
+    memory.heaviness[[0, 2]] = 20.0, 1.5
+    judged(parts, statistics, memory, 0.0, SETTINGS)
+    assert (parts[:2] < np.log(1001.0) + 1.0).all()
+    assert (parts[2:] == 40.0).all()
 
 
 @kernel

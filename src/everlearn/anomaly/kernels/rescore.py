@@ -16,9 +16,9 @@ from everlearn.anomaly.kernels.past import advance, predictability
 from everlearn.anomaly.kernels.rows import (
     ALWAYS_REMEMBERED,
     any_observed,
-    as_it_fits,
     as_usual_as_others,
     combined_score,
+    judge_tails,
     next_recent,
     part_of,
     statistics_of,
@@ -164,6 +164,6 @@ def combine(statistics, state, settings, scratch, out):
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):
             scratch.parts[i] = part_of(statistics[t, i], state.memory, i)
-        scratch.parts[0] = as_it_fits(scratch.parts[0], statistics[t, 0], state.memory, gate, settings.usual_heaviness)
+        judge_tails(scratch.parts, statistics[t], state.memory, gate, settings)
         as_usual_as_others(scratch.parts, statistics[t], state.among)
         out[t, 0] = combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums)

@@ -74,7 +74,7 @@ def statistics_of(x, state, settings, scratch):
 
 @inner
 def heavy_tail_weight(heaviness, usual):
-    """Factor of a view's weight where the tail of its statistic is heavier than on Gaussian rows, 1 to 100.
+    """Factor of a statistic's weight where its tail is heavier than on Gaussian rows, 1 to 100.
 
     A statistic that sets some rows far apart from the bulk finds groups of them; one that does not, adds noise.
     """
@@ -95,40 +95,47 @@ def misfit_weight(heaviness):
 
 
 @inner
-def groups_weight(mixture, neighbours, usual):
-    """Factor of what the mixture says beyond its rank where neighbours set groups of rows far apart, 1/100 to 1.
+def groups_weight(memory, usual):
+    """Factor of what mixture and columns say beyond their ranks where neighbours set groups far apart, 1/100 to 1.
 
     It is one up to ten times the usual weight of the neighbours, which broken correlations do not reach: of these the
     mixture alone knows. And it is one where the tail of the mixture is exponential, whatever the groups are.
     """
-    ratio = SURE_OF_GROUPS / max(heavy_tail_weight(neighbours, usual), SURE_OF_GROUPS)
-    doubt = min(max((mixture - EXPONENTIAL) / (DOUBTED - EXPONENTIAL), 0.0), 1.0)
-    return ratio ** (2.0 * doubt)
+    weight = heavy_tail_weight(memory.heaviness[NEIGHBOURS], usual[NEIGHBOURS])
+    doubt = min(max((memory.heaviness[0] - EXPONENTIAL) / (DOUBTED - EXPONENTIAL), 0.0), 1.0)
+    return (SURE_OF_GROUPS / max(weight, SURE_OF_GROUPS)) ** (2.0 * doubt)
 
 
 @inner
-def as_it_fits(part, value, memory, gate, usual):
-    """-log p-value of the mixture's statistic, which is `value`: `part`, or near its rank where the law does not hold.
+def as_it_fits(part, value, memory, i, gate, usual):
+    """-log p-value of statistic i, of mixture or columns: `part`, or near the rank of `value` where its law is doubted.
 
-    That of the tail does not hold where the mixture does not fit. Usual rows that lie far out keep coming, and by that
-    law they would stand before all that other views find: on Shuttle 72 rows have 8 nats and more, where 5 are
+    The law of the tail does not hold where the mixture does not fit. Usual rows that lie far out keep coming, and by
+    that law they would stand before all that other views find: on Shuttle 72 rows have 8 nats and more, where 5 are
     expected. It stands while the memory is not full, as of few values the rank says little; for a value beyond all
-    that are remembered, which never came; and where time decides. But where neighbours set groups far apart, it
-    says little even then: a dozen such rows among the first 2,000 of Shuttle were before all of its anomalies, and
-    cost 0.013 of average precision.
+    that are remembered, which never came; and where time decides. But where neighbours set groups far apart, neither
+    tail says much even then: single readings of thousands of units that are usual were before all anomalies of Shuttle.
     """
-    m = memory.size[0]
+    m = memory.size[i]
     if m < FEWEST_RANKED:
         return part
-    most = memory.ordered[0, m - 1]
-    # Beyond all that are remembered as if the tail were a Pareto law with shape 1.
-    ranked = np.log(m + 1.0) + np.log(value / most) if value > most > 0.0 else -rank_log_p(memory, 0, value)
+    groups, most = groups_weight(memory, usual) ** (1.0 - gate), memory.ordered[i, m - 1]
+    # Beyond all that are remembered as if the tail were a Pareto law with shape 1, as far as it is believed.
+    beyond = np.log(m + 1.0) + groups * np.log(value / most) if value > most > 0.0 else 0.0
+    ranked = beyond if beyond > 0.0 else -rank_log_p(memory, i, value)
     if not part > ranked:
         return part
-    factor = groups_weight(memory.heaviness[0], memory.heaviness[NEIGHBOURS], usual[NEIGHBOURS])
-    if m == memory.ring.shape[1] and value <= most:
-        factor = min(factor, misfit_weight(memory.heaviness[0]))
-    return ranked + factor ** (1.0 - gate) * (part - ranked)
+    factor = groups
+    if i == 0 and m == memory.ring.shape[1] and value <= most:
+        factor = min(factor, misfit_weight(memory.heaviness[0]) ** (1.0 - gate))
+    return ranked + factor * (part - ranked)
+
+
+@inner
+def judge_tails(parts, statistics, memory, gate, settings):
+    """`as_it_fits` of mixture and columns, in place."""
+    for i in range(NEIGHBOURS):
+        parts[i] = as_it_fits(parts[i], statistics[i], memory, i, gate, settings.usual_heaviness)
 
 
 @inner
@@ -136,23 +143,27 @@ def combined_score(parts, heaviness, gate, settings, sums):
     """Log of a weighted mean of 1/p over the views: the harmonic mean of p-values, which cannot hide a small one.
 
     Within a view the statistics are averaged in the same way. The weights of views in time follow the gate; where
-    the past says nothing, views with heavy tails weigh more, and a mixture that does not fit weighs less.
+    the past says nothing, statistics with heavy tails weigh more, in their view and with it, and a mixture that does
+    not fit weighs less.
     """
     sums[:] = 0.0
     sums[:, 2] = 1.0
     for i in range(parts.shape[0]):
         if parts[i] == parts[i]:
             v = settings.views[i]
-            sums[v, 0] += np.exp(settings.sharpness * parts[i])
-            sums[v, 1] += 1.0
-            sums[v, 2] = max(sums[v, 2], heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]))
-    sums[settings.views[0], 2] = misfit_weight(heaviness[0])
+            # Where the gate is open, time decides, and heavy tails in the other views count no more than usual.
+            factor = heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]) ** (1.0 - gate)
+            # Statistics of one view look at much the same: of two, one is not to be all of the view.
+            own = np.sqrt(factor)
+            sums[v, 0] += own * np.exp(settings.sharpness * parts[i])
+            sums[v, 1] += own
+            sums[v, 2] = max(sums[v, 2], factor)
+    sums[settings.views[0], 2] = misfit_weight(heaviness[0]) ** (1.0 - gate)
     total, weight = 0.0, 0.0
     for v in range(sums.shape[0]):
         if sums[v, 1] > 0.0:
             w = settings.weights[v, 0] + gate * (settings.weights[v, 1] - settings.weights[v, 0])
-            # Where the gate is open, time decides, and heavy tails in the other views count no more than usual.
-            w *= sums[v, 2] ** (1.0 - gate)
+            w *= sums[v, 2]
             total += w * sums[v, 0] / sums[v, 1]
             weight += w
     return np.log(total / weight) / settings.sharpness if weight > 0.0 else np.nan
@@ -291,7 +302,7 @@ def score_row(x, state, settings, scratch):
     for i in range(scratch.parts.shape[0]):
         scratch.parts[i] = part_of(scratch.statistics[i], state.memory, i)
     gate = predictability(state.past, state.clock)
-    scratch.parts[0] = as_it_fits(scratch.parts[0], scratch.statistics[0], state.memory, gate, settings.usual_heaviness)
+    judge_tails(scratch.parts, scratch.statistics, state.memory, gate, settings)
     as_usual_as_others(scratch.parts, scratch.statistics, state.among)
     return combined_score(scratch.parts, state.memory.heaviness, gate, settings, scratch.sums), gate
 
