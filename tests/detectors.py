@@ -10,7 +10,7 @@ from everlearn.anomaly.learn import _factorised, _of_factors, init, init_past, s
 from everlearn.anomaly.state import Task, Units
 from everlearn.gaussian.factor_analysers import FactorMixture
 
-SETTINGS = settings_of("guarded", 1e-3, 50, 100, 0)
+SETTINGS = settings_of("guarded", 1e-3, 50, 100, 0, 4)
 
 
 def random_mixture(rng, K=3, D=4):

@@ -28,7 +28,7 @@ def test_a_state_that_was_learned_is_taken(state):
 
 
 def test_a_state_of_other_columns_is_refused(state):
-    with pytest.raises(ModelFileError, match=r"sample\.rows must be float64 of shape \(400, 3\)"):
+    with pytest.raises(ModelFileError, match=r"sample\.rows must be float64 of shape \(1200, 3\)"):
         check_state(state, init(3, SETTINGS))
 
 
@@ -50,7 +50,7 @@ def test_parts_that_are_no_parts_of_a_state_are_refused(state, change, message):
 
 
 COUNTERS = [
-    ("clock", "rows", -1), ("clock", "period", 2049), ("sample", "size", 401), ("sample", "observed", 401),
+    ("clock", "rows", -1), ("clock", "period", 2049), ("sample", "size", 1201), ("sample", "observed", 1201),
     ("pending", "size", 500), ("guard", "held", -1), ("memory", "size", 2001), ("memory", "head", 2000),
     ("combined", "head", 8000), ("lasting", "head", 8000), ("memory", "since", -5), ("far", "size", -1),
     ("far", "rows", -1),

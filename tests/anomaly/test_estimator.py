@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -59,17 +61,13 @@ def test_held_rows_can_be_accepted_or_discarded():
 @pytest.mark.parametrize("learning", ["always", "guarded"])
 def test_a_sensor_that_appears_late_is_taken_in_its_own_units(learning):
     """Its past is predicted in units of its own: in those of a column without values the prediction ran away."""
-    far = []
     for seed in range(7):
         X = np.random.default_rng(seed).normal(size=(2000, 3)) * [1.0, 1.0, 30.0] + [0.0, 0.0, 100.0]
         X[:800, 2] = np.nan
         model = AnomalyDetector(learning=learning).partial_fit(X)
         assert np.mean(model.p_value(X[-200:]) < 0.01) < 0.1
-        far += model.p_value([[0.0, 0.0, 1000.0]]).tolist()
-    # Who learns always remembers the first values of the new sensor as strange as they were. Who is guarded may have
-    # learned some of them: of one stream in five the p-value is 0.002, in the median 0.0003.
-    assert np.median(far) < (1e-3 if learning == "guarded" else 0.1)
-    assert max(far) < (1e-2 if learning == "guarded" else 0.1)
+        # Who learns always remembers the first values of the new sensor as strange as they were.
+        assert model.p_value([[0.0, 0.0, 1000.0]])[0] < (1e-3 if learning == "guarded" else 0.1)
 
 
 def test_a_search_of_the_mixture_is_spread_over_single_rows(monkeypatch):
@@ -121,6 +119,19 @@ def test_a_file_from_before_the_sample_was_scored_goes_on():
     again = everlearn.loads(everlearn.dumps(detector))
     assert again._state_.among.size.max() == 0
     assert (again.partial_fit(X[300:])._state_.among.size == 400).all()
+
+
+def test_a_file_with_a_smaller_sample_keeps_its_size(monkeypatch):
+    """A reservoir that has begun with 400 places is uniform in these alone."""
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    monkeypatch.setattr(learn, "init", partial(learn.init, S=400))
+    detector = AnomalyDetector().fit(X[:1000])
+    monkeypatch.undo()
+    again = everlearn.loads(everlearn.dumps(detector)).partial_fit(X[1000:])
+    assert again._state_.sample.rows.shape == (400, 2)
+    np.testing.assert_array_equal(again.score_samples(X), detector.partial_fit(X[1000:]).score_samples(X))
+    assert again.merge(AnomalyDetector().fit(X))._state_.sample.size[0] == 400
+    assert AnomalyDetector().fit(X).merge(again)._state_.sample.size[0] == 1200
 
 
 def on_and_off(n):
@@ -209,9 +220,10 @@ def with_faults(n, seed, share=0.05):
     return X
 
 
-def test_contamination_stays_the_quantile_of_the_scores_in_any_split():
+@pytest.mark.parametrize("seed", [0, 2])
+def test_contamination_stays_the_quantile_of_the_scores_in_any_split(seed):
     """Not the log of the contamination, to which anomalies that go far beyond it say nothing."""
-    X, later = with_faults(1500, 2), with_faults(1200, 3)
+    X, later = with_faults(1500, seed), with_faults(1200, seed + 1)
     detector = AnomalyDetector(contamination=0.02, grace_period=100).fit(X)
     assert detector.offset_ == np.quantile(detector.score_samples(X), 0.02)
     before = detector.offset_
@@ -223,7 +235,8 @@ def test_contamination_stays_the_quantile_of_the_scores_in_any_split():
         single.partial_fit(later[start : start + 37])
     assert whole.offset_ == single.offset_
     assert whole.events_ == single.events_
-    assert whole.offset_ == pytest.approx(before, abs=0.5)
+    # In 1,200 rows more the nats of the faults move with the error of the tail.
+    assert whole.offset_ == pytest.approx(before, rel=0.1)
     assert before < np.log(0.02) - 1.5
     again = everlearn.loads(everlearn.dumps(whole))
     assert again.partial_fit(X).offset_ == whole.partial_fit(X).offset_
@@ -288,4 +301,4 @@ def nbytes(part):
 def test_a_detector_holds_as_many_numbers_as_the_page_on_cost_says(D, patience):
     X = np.random.default_rng(0).normal(size=(300, D))
     state = AnomalyDetector(patience=patience).partial_fit(X)._state_
-    assert nbytes(state) / 8 == pytest.approx(120_000 + 7000 * D + (patience - 500) * (D + 19), rel=0.05)
+    assert nbytes(state) / 8 == pytest.approx(120_000 + 9200 * D + (patience - 500) * (D + 19), rel=0.05)

@@ -9,12 +9,13 @@ import pytest
 from detectors import SETTINGS, prepared_state
 from everlearn.anomaly import state as states
 from everlearn.anomaly.estimator import settings_of
-from everlearn.anomaly.learn import init, no_info, scratch_for
+from everlearn.anomaly.learn import AMONG_ROWS, SAMPLE_ROWS, init, no_info, scratch_for
 from everlearn.anomaly.state import LAGS, REGRESSORS, STATISTICS, TIME_SCALES, VIEWS
 
 D = 5
 AXES = {
-    "D": D, "S": 400, "T": len(TIME_SCALES), "V": len(STATISTICS), "H": 50, "K": 3, "n": 7, "P": 500, "RING": 2048,
+    "D": D, "S": SAMPLE_ROWS, "A": AMONG_ROWS, "T": len(TIME_SCALES), "V": len(STATISTICS), "H": 50, "K": 3, "n": 7,
+    "P": 500, "RING": 2048,
     "F": 256, "LAGS": LAGS, "REGRESSORS": REGRESSORS, "number of views": len(VIEWS),
 }  # fmt: skip
 
@@ -80,5 +81,5 @@ def test_every_statistic_has_a_view_and_every_view_a_statistic():
 
 def test_equal_parameters_have_the_same_settings():
     """What was prepared for the settings of a stream is found again by them."""
-    assert settings_of("guarded", 1e-3, 50, 100, 0) is SETTINGS
-    assert settings_of("always", 1e-3, 50, 100, 0).learning == 2
+    assert settings_of("guarded", 1e-3, 50, 100, 0, 4) is SETTINGS
+    assert settings_of("always", 1e-3, 50, 100, 0, 4).learning == 2

@@ -42,7 +42,7 @@ def column_rarity(x, rows, scales, near):
 def distance_to_mass(x, rows, centres, scales, share):
     """Root mean squared distance to the nearest share of the rows, in asinh units, winsorised.
 
-    No coordinate goes farther than a quarter beyond the values of which a hundredth of the column lies beyond.
+    No coordinate goes farther than a quarter of a unit beyond the outer percentiles of its column.
     """
     u, U = (np.arcsinh((values - centres) / scales) for values in (x, rows))
     low, high = np.sort(U, axis=0)[[len(U) // 100, -1 - len(U) // 100]]
@@ -88,7 +88,7 @@ def as_it_fits(part, value, remembered, full, heaviness, gate):
         return part
     largest, mixture, neighbours = remembered.max(), *heaviness
     beyond = value > largest
-    weight = np.clip((neighbours / 0.48) ** 5, 10.0, 100.0)
+    weight = np.clip((neighbours / 0.50) ** 5, 10.0, 300.0)
     doubt = np.interp(mixture, [0.75, 1.0], [0.0, 1.0])
     groups = (100.0 / weight**2) ** (doubt * (1 - gate))
     misfit = np.clip(1.25 / mixture, 1e-3, 1.0) ** (1 - gate) if full and not beyond else 1.0
@@ -122,10 +122,10 @@ def combined_score(parts, heaviness, gate, settings):
         own = told & (settings.views == v)
         usual = settings.usual_heaviness[own]
         ratios = np.where(usual > 0, heaviness[own] / np.where(usual > 0, usual, 1.0), 1.0)
-        factors = np.clip(ratios**5, 1.0, 100.0)
+        factors = np.clip(ratios**5, 1.0, 300.0)
         # The mixture, the first view, weighs less where its tail is twice as heavy as an exponential one.
         factor = np.clip(1.25 / heaviness[0], 1e-3, 1.0) if v == 0 else factors.max()
-        means.append(np.average(np.exp(s * parts[own]), weights=factors ** (0.5 * (1 - gate))))
+        means.append(np.average(np.exp(s * parts[own]), weights=factors ** (1 - gate)))
         weights.append(np.interp(gate, [0, 1], settings.weights[v]) * factor ** (1 - gate))
     return np.log(np.average(means, weights=weights)) / s
 

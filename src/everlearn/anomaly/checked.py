@@ -37,6 +37,12 @@ def with_least_independent(state: State, fresh: State) -> State:
     return state._replace(**{name: memory._replace(least=getattr(fresh, name).least) for name, memory in old.items()})
 
 
+def sample_room(state: State, most: int) -> int:
+    """Rows that the sample of a state from a file has room for, if they are at most `most`."""
+    rows = getattr(state.sample, "rows", None)
+    return min(len(rows), most) if isinstance(rows, np.ndarray) and rows.ndim == 2 and len(rows) else most
+
+
 def check_events(log: Any, fresh: Any) -> None:
     """Refuse a log of events whose arrays are not those of a fresh one, or that has counted no number of them."""
     for field in fresh._fields[:-1]:
@@ -78,7 +84,7 @@ def _check_counters(state: State) -> None:
     limits += [("clock.period", clock.period, len(state.season.visits))]
     limits += [("sample.size", state.sample.size, len(state.sample.rows))]
     limits += [("sample.observed", state.sample.observed, len(state.sample.rows))]
-    limits += [("among.size", state.among.size, len(state.sample.rows))]
+    limits += [("among.size", state.among.size, state.among.ordered.shape[1])]
     limits += [
         ("pending.size", state.pending.size, len(state.pending.rows) - 1),
         ("guard.held", state.guard.held, 2**62),

@@ -48,7 +48,8 @@ def _take_sample(sample: Sample, other: Sample, n: int, m: int, seed: int) -> No
         share = round(room * n / (n + m))
         kept = np.concatenate([rows[from_first][:share], rows[~from_first][: room - share]])
         rows = kept if len(kept) == room else rng.permutation(rows)[:room]
-    sample.rows[: len(rows)] = rows
+    # Mixed, as the first places are those that are scored anew.
+    sample.rows[: len(rows)] = rng.permutation(rows)
     sample.size[0] = len(rows)
 
 

@@ -2,8 +2,9 @@
 
 Kernels change a state in place; so counters are arrays of shape (1,).
 
-D is the number of columns, S the size of the sample, T the number of time scales, V the number of statistics, M the
-size of a memory of scores, F of the memory of far rows, H the number of rows that can be held back.
+D is the number of columns, S the size of the sample, A how many of its rows are scored anew at each refresh, T the
+number of time scales, V the number of statistics, M the size of a memory of scores, F of the memory of far rows, H the
+number of rows that can be held back.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class Sample(NamedTuple):
 
 
 class Among(NamedTuple):
-    """Statistics of the rows of the sample that do not depend on the rows before, as the present model scores them."""
+    """Statistics of rows of the sample that do not depend on the rows before, as the present model scores them."""
 
-    ordered: Array  # (4, S), ascending
+    ordered: Array  # (4, A), ascending
     size: Integers  # (4,)
 
 
@@ -150,7 +151,7 @@ class Memory(NamedTuple):
     share: Array  # (V,), log of the share of values beyond it
     scale: Array  # (V,), of the generalised Pareto law of the excess
     shape: Array  # (V,)
-    heaviness: Array  # (V,), mean excess over the top tenth, over the distance from the median to it
+    heaviness: Array  # (V,), excess over the top tenth by its mean or median, over the distance from the median to it
     least: Array | None = None  # (V,), independent values in one, at least; None in files written before there was it
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.signal import lfilter
-from scipy.stats import expon, genpareto
+from scipy.stats import expon, genpareto, uniform
 
 from everlearn.anomaly.kernels.memory import LEAST, fit_tail, log_p_value, remember
 from everlearn.anomaly.learn import init_memory
@@ -79,9 +79,9 @@ def test_the_tail_of_a_known_law_is_found(law, shape):
     The scale is that of an exponential law without its largest excesses: 15 % too small where the shape is 0.5.
     """
     memory = memory_of(quantiles(law, 100_000))
-    assert memory.threshold[0] == pytest.approx(law.ppf(0.9), rel=1e-3)
+    assert memory.threshold[0] == pytest.approx(law.ppf(1.0 - 1.0 / 80.0), rel=1e-3)
     assert memory.shape[0] == pytest.approx(shape, abs=0.02)
-    assert memory.scale[0] == pytest.approx(1.0 + shape * law.ppf(0.9), rel=0.02 + 0.3 * shape)
+    assert memory.scale[0] == pytest.approx(1.0 + shape * memory.threshold[0], rel=0.02 + 0.3 * shape)
     far = law.isf(1e-6)
     assert log_p_value(memory, 0, far) == pytest.approx(np.log(1e-6), rel=0.02 + 0.05 * shape)
 
@@ -120,6 +120,19 @@ def test_heaviness_is_the_mean_excess_over_the_distance_from_the_median_to_the_t
     assert memory_of(quantiles(expon(), 100_000)).heaviness[0] == pytest.approx(1.0 / np.log(5.0), rel=1e-2)
 
 
+def test_a_group_in_the_tail_makes_it_heavier_than_its_mean_says():
+    """Seven rows in a hundred at 9: the median of the top tenth is there, and ln 2 of the mean in an exponential law.
+
+    Of counts, many of which are equal, the median is no group.
+    """
+    values = np.concatenate([quantiles(expon(), 9300), np.linspace(8.999, 9.001, 700)])
+    u = np.sort(values)[-1001]
+    spread = u - np.median(values)
+    assert memory_of(values).heaviness[0] == pytest.approx((9.0 - u) / np.log(2.0) / spread, rel=1e-2)
+    values[-700:] = 9.0
+    assert memory_of(values).heaviness[0] == pytest.approx((np.sort(values)[-1000:].mean() - u) / spread, rel=1e-2)
+
+
 def test_the_largest_values_do_not_move_the_tail():
     """4 % of the excesses may be anomalies: 8 of 200 here."""
     values = quantiles(expon(), 2000)
@@ -129,3 +142,32 @@ def test_the_largest_values_do_not_move_the_tail():
     for name in ("threshold", "scale", "shape", "share"):
         assert getattr(moved, name)[0] == getattr(clean, name)[0], name
     assert moved.heaviness[0] > 100 * clean.heaviness[0]
+
+
+def ending(n):
+    """Values of which a tenth lies between 1 and 2, evenly: a Pareto law has no end there."""
+    return np.concatenate([quantiles(uniform(0, 1), n - n // 10), quantiles(uniform(1, 1), n // 10)])
+
+
+def test_values_that_have_an_end_are_judged_by_rank():
+    """One in 100 is one in 100; beyond the top 80th the tail goes on with the law of the excess over the top tenth."""
+    large, small = memory_of(ending(8000)), memory_of(ending(3990))
+    for share in (0.05, 0.02, 0.0126):
+        assert log_p_value(large, 0, 2.0 - 10.0 * share) == pytest.approx(np.log(share), abs=1e-2)
+    assert large.threshold[0] == pytest.approx(2.0 - 10.0 / 80.0, abs=1e-2)
+    assert small.threshold[0] == pytest.approx(1.0, abs=1e-2)
+    assert log_p_value(small, 0, 1.875) > np.log(1.2 / 80.0)
+    for value in (1.9, 2.0, 2.6):
+        more = log_p_value(small, 0, value) - log_p_value(small, 0, 1.875)
+        assert log_p_value(large, 0, value) == pytest.approx(np.log(1.0 / 80.0) + more, abs=4e-2)
+
+
+def test_values_that_follow_each_other_are_not_sure_enough_for_a_rank():
+    """Of an autoregression of 0.95 a hundred values are two or three excursions."""
+    values = lfilter([1.0], [1.0, -0.95], np.random.default_rng(2).normal(size=8000))
+    for least, begin in ((1.0, 1.0 / 80.0), (0.0, 0.1)):
+        memory = init_memory(np.ones(1), np.array([least]), 8000)
+        for value in values:
+            remember(memory, 0, value)
+        fit_tail(memory, 0)
+        assert memory.threshold[0] == pytest.approx(np.quantile(values, 1.0 - begin), rel=1e-2)

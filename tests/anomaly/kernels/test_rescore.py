@@ -7,10 +7,17 @@ from scipy.stats import chi2
 from detectors import SETTINGS, low_rank_density, prepared_state, task_of
 from everlearn.anomaly.kernels.density import atypicality
 from everlearn.anomaly.kernels.memory import remember
-from everlearn.anomaly.kernels.rescore import combine, left_out_atypicality, refill, remember_released, rescore_static
+from everlearn.anomaly.kernels.rescore import (
+    combine,
+    left_out_atypicality,
+    refill,
+    remember_released,
+    rescore_sample,
+    rescore_static,
+)
 from everlearn.anomaly.kernels.rows import ask_rows
 from everlearn.anomaly.learn import _factorised, init, init_memory, no_info, scratch_for
-from everlearn.anomaly.state import Units
+from everlearn.anomaly.state import STATIC, Units
 from naive import anomaly as naive
 
 
@@ -42,6 +49,20 @@ def test_a_row_that_is_the_component_keeps_its_plain_value():
     # Of very many rows one changes nothing.
     assert left_out_atypicality(x, density, 1e9, scratch) == pytest.approx(atypicality(x, density, scratch), rel=1e-6)
     assert np.isnan(left_out_atypicality(np.full(3, np.nan), density, 30.0, scratch))
+
+
+@pytest.mark.parametrize("n", [0, 3, 40, 100])
+def test_as_many_rows_of_the_sample_are_scored_anew_as_there_is_room_for(n):
+    rng = np.random.default_rng(4)
+    state = prepared_state(rng)
+    rows = rng.normal(size=(n, 3)) + np.linspace(0.0, 2.0, n)[:, None]
+    state.sample.rows[:n], state.sample.size[0] = rows, n
+    rescore_sample(state, scratch_for(state), np.empty((40, STATIC)))
+    chosen = rows[:40]
+    expected = np.empty((len(chosen), STATIC))
+    rescore_static(chosen, state, scratch_for(state), expected)
+    assert (state.among.size == len(chosen)).all()
+    np.testing.assert_allclose(state.among.ordered[:, : len(chosen)], np.sort(expected.T), rtol=1e-12)
 
 
 def test_statistics_that_do_not_depend_on_the_rows_before():

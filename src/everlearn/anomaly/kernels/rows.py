@@ -37,7 +37,7 @@ FAR_RATE = 0.1
 # Where rows depend on those before, strange ones come in clumps, and the budget of those that are remembered must last
 # for one.
 MOST_SPARED = 20.0
-MOST_WEIGHT = 100.0  # by which a heavy tail raises the weight of a view
+MOST_WEIGHT = 300.0  # by which a heavy tail raises the weight of a view
 MISFIT, LEAST_WEIGHT = 1.25, 1e-3  # heaviness of the mixture's tail from which it does not fit; its least weight
 # Values from which a rank says something; weight of the neighbours from which they are sure of groups; heaviness of the
 # mixture's tail up to which it may be exponential, and from which it is not, as told from the 60 values of 600.
@@ -74,9 +74,11 @@ def statistics_of(x, state, settings, scratch):
 
 @inner
 def heavy_tail_weight(heaviness, usual):
-    """Factor of a statistic's weight where its tail is heavier than on Gaussian rows, 1 to 100.
+    """Factor of a statistic's weight where its tail is heavier than on Gaussian rows, 1 to 300.
 
-    A statistic that sets some rows far apart from the bulk finds groups of them; one that does not, adds noise.
+    A statistic that sets some rows far apart from the bulk finds groups of them; one that does not, adds noise. Where
+    a group is one row in fourteen, as on Shuttle, its p-values cannot be small, and at 100 the first rows of every
+    other view stand before it.
     """
     if usual == 0.0 or heaviness <= usual:
         return 1.0
@@ -96,7 +98,7 @@ def misfit_weight(heaviness):
 
 @inner
 def groups_weight(memory, usual):
-    """Factor of what mixture and columns say beyond their ranks where neighbours set groups far apart, 1/100 to 1.
+    """Factor of what mixture and columns say beyond their ranks where neighbours set groups of rows far apart, to 1.
 
     It is one up to ten times the usual weight of the neighbours, which broken correlations do not reach: of these the
     mixture alone knows. And it is one where the tail of the mixture is exponential, whatever the groups are.
@@ -152,12 +154,10 @@ def combined_score(parts, heaviness, gate, settings, sums):
         if parts[i] == parts[i]:
             v = settings.views[i]
             # Where the gate is open, time decides, and heavy tails in the other views count no more than usual.
-            factor = heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]) ** (1.0 - gate)
-            # Statistics of one view look at much the same: of two, one is not to be all of the view.
-            own = np.sqrt(factor)
+            own = heavy_tail_weight(heaviness[i], settings.usual_heaviness[i]) ** (1.0 - gate)
             sums[v, 0] += own * np.exp(settings.sharpness * parts[i])
             sums[v, 1] += own
-            sums[v, 2] = max(sums[v, 2], factor)
+            sums[v, 2] = max(sums[v, 2], own)
     sums[settings.views[0], 2] = misfit_weight(heaviness[0]) ** (1.0 - gate)
     total, weight = 0.0, 0.0
     for v in range(sums.shape[0]):
