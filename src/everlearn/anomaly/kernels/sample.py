@@ -117,21 +117,23 @@ def mass_below(squares, size, bound):
 
 @inner
 def smallest_sum(squares, size, k, low, high):
-    """Sum of the k smallest values and a bound of them, by bisection between `low` and `high`.
+    """Sum of the k smallest values and a bound of them, by interpolation of the counts between `low` and `high`.
 
-    Counting 400 values below a bound takes a tenth of the time of a partial sort, and about ten bounds find the one
-    that separates k of them. Where none does, equal values lie at the bound.
+    Counting values below a bound takes a small part of the time of a partial sort, and a few bounds find the one that
+    separates k of them. Every third halves the interval, which a crooked law of the values would not let shrink. Where
+    no bound separates them, equal values lie at the bound.
     """
-    count, total = mass_below(squares, size, high)
-    for _ in range(40):
+    (count, total), below = mass_below(squares, size, high), 0
+    for step in range(60):
         if count == k:
             break
-        middle = 0.5 * (low + high)
+        share = 0.5 if step % 3 == 2 else min(max((k - below + 0.5) / (count - below + 1.0), 0.02), 0.98)
+        middle = low + share * (high - low)
         n, s = mass_below(squares, size, middle)
         if n >= k:
             high, count, total = middle, n, s
         else:
-            low = middle
+            low, below = middle, n
     return total - (count - k) * high, high
 
 
