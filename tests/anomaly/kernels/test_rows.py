@@ -13,6 +13,7 @@ from everlearn.anomaly.kernels.rows import (
     ask_rows,
     blame_rows,
     combined_score,
+    judge_tails,
     learn_rows,
     log_p_beside_others,
     log_p_if_it_may_stay,
@@ -90,6 +91,24 @@ def test_the_tails_of_mixture_and_columns_are_believed_as_far_as_they_fit(i, hea
             full = n == M and misfits and value <= largest
             assert (found == part) == (value == 1.0 or gate == 1.0 or n < 500 or not (sure or full))
     assert np.isnan(fitting(np.nan, np.nan, memory, i, gate, usual))
+
+
+@kernel
+def judged(parts, statistics, memory, gate, settings):
+    judge_tails(parts, statistics, memory, gate, settings)
+
+
+def test_single_far_readings_count_by_rank_beside_groups_that_keep_coming():
+    """Of mixture and columns; what neighbours say of groups, and what time says, stays."""
+    memory, rng = init(2, SETTINGS).memory, np.random.default_rng(3)
+    for value in rng.exponential(size=1000):
+        for i in range(3):
+            remember(memory, i, value)
+    parts, statistics = np.full(len(SETTINGS.views), 40.0), np.full(len(SETTINGS.views), 90.0)
+    memory.heaviness[[0, 2]] = 20.0, 1.5
+    judged(parts, statistics, memory, 0.0, SETTINGS)
+    assert (parts[:2] < np.log(1001.0) + 1.0).all()
+    assert (parts[2:] == 40.0).all()
 
 
 @kernel

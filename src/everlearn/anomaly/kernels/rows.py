@@ -98,7 +98,7 @@ def misfit_weight(heaviness):
 
 @inner
 def groups_weight(memory, usual):
-    """Factor of what mixture and columns say beyond their ranks where neighbours set groups of rows far apart, to 1.
+    """Factor of what mixture and columns say beyond their ranks where neighbours set groups far apart, 1/900 to 1.
 
     It is one up to ten times the usual weight of the neighbours, which broken correlations do not reach: of these the
     mixture alone knows. And it is one where the tail of the mixture is exponential, whatever the groups are.
