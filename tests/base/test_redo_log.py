@@ -187,6 +187,7 @@ def test_logs_are_bounded_and_beside_the_model():
     assert abs(len(dumps(model)) - sizes[1]) < 50
     assert copy.deepcopy(model) not in redo_log._LOGS
     log = weakref.ref(model)
+    gc.collect()  # models of other tests end here, and not between the two counts
     n = len(redo_log._LOGS)
     del model
     gc.collect()
