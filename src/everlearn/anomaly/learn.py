@@ -281,7 +281,7 @@ def refreshed(state: State, settings: Settings, mixture: Any) -> State:
     if clock.learned[0] < settings.grace:
         clock.next_sample[0] = min(clock.next_sample[0], settings.grace)
     state = state._replace(density=frozen(mixture, sample))
-    rescore_sample(state, scratch_for(state), np.empty((AMONG_ROWS, STATIC)))
+    rescore_sample(kernels.unpack(Task(state, settings, scratch_for(state))), np.empty((AMONG_ROWS, STATIC)))
     return state
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everlearn.anomaly.kernels import rescore as kernels
-from everlearn.anomaly.state import Past, Settings, State
+from everlearn.anomaly.kernels.rows import unpack
+from everlearn.anomaly.state import Past, Settings, State, Task
 from everlearn.typing import Array
 
 FAR_SCALES = 5.3  # a p-value of 5e-4 beyond the top tenth: the level from which the guard learns no row as usual
@@ -32,14 +33,14 @@ def rescore_memories(state: State, settings: Settings, fresh: Past, scratch: Any
     clock = type(state.clock)(*(count.copy() for count in state.clock))
     clock.rows[0], clock.predicted[0] = numbers[0], 0
     statistics = np.full((len(X), len(settings.views)), np.nan)
-    kernels.rescore_stream(X, state._replace(past=past, clock=clock), settings, scratch, statistics)
+    kernels.rescore_stream(X, unpack(Task(state._replace(past=past, clock=clock), settings, scratch)), statistics)
     statistics[_far_out(statistics[:, 0])] = np.nan
     kernels.refill(state.memory, statistics, numbers, settings.strides)
-    scores = np.full((len(X), 1), np.nan)
-    kernels.combine(statistics, state, settings, scratch, scores)
+    scores, handle = np.full((len(X), 1), np.nan), unpack(Task(state, settings, scratch))
+    kernels.combine(statistics, handle, scores)
     kernels.refill(state.combined, scores, numbers, np.ones(1, np.int64))
     suspicious = scores > _quantile(scores, 1.0 - settings.guard_level)
-    kernels.add_rows_before(scores, state, settings)
+    kernels.add_rows_before(scores, handle)
     scores[suspicious] = np.nan
     kernels.refill(state.lasting, scores, numbers, np.ones(1, np.int64))
 
@@ -72,6 +73,6 @@ def remember_released(
 
     What they were after the rows before them does not change with the model.
     """
-    statistics = statistics.copy()
-    kernels.rescore_static(X, state, scratch, statistics)
-    kernels.remember_released(statistics, numbers, state, settings.strides)
+    statistics, handle = statistics.copy(), unpack(Task(state, settings, scratch))
+    kernels.rescore_static(X, handle, statistics)
+    kernels.remember_released(statistics, numbers, handle)

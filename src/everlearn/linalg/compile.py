@@ -99,6 +99,8 @@ def inner(function: Function) -> Function:
     As `kernel`, but numba keeps no count of the references to the arrays that pass through, which
     costs more than the arithmetic when they are small.
     """
+    # Nor does it sort: numba's sort makes an array, and is compiled as the first function that calls it. Here that
+    # would fail, unless a kernel has sorted before.
     return _compiled(function, _nrt=False)
 
 

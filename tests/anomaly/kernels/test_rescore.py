@@ -57,10 +57,11 @@ def test_as_many_rows_of_the_sample_are_scored_anew_as_there_is_room_for(n):
     state = prepared_state(rng)
     rows = rng.normal(size=(n, 3)) + np.linspace(0.0, 2.0, n)[:, None]
     state.sample.rows[:n], state.sample.size[0] = rows, n
-    rescore_sample(state, scratch_for(state), np.empty((40, STATIC)))
+    handle = task_of(state)[1]
+    rescore_sample(handle, np.empty((40, STATIC)))
     chosen = rows[:40]
     expected = np.empty((len(chosen), STATIC))
-    rescore_static(chosen, state, scratch_for(state), expected)
+    rescore_static(chosen, handle, expected)
     assert (state.among.size == len(chosen)).all()
     np.testing.assert_allclose(state.among.ordered[:, : len(chosen)], np.sort(expected.T), rtol=1e-12)
 
@@ -72,7 +73,7 @@ def test_statistics_that_do_not_depend_on_the_rows_before():
     state.clock.learned[0] = 10**12
     task, handle = task_of(state)
     X, out = rng.normal(size=(4, 3)), np.full((4, len(SETTINGS.views)), np.nan)
-    rescore_static(X, state, task.scratch, out)
+    rescore_static(X, handle, out)
     for x, found in zip(X, out, strict=True):
         ask_rows(x[None], handle, no_info(1))
         np.testing.assert_allclose(found[:4], task.scratch.statistics[:4], rtol=1e-6)
@@ -97,7 +98,7 @@ def test_slow_statistics_of_released_rows_are_not_remembered_twice():
     rng = np.random.default_rng(4)
     state = prepared_state(rng)
     before = state.memory.size.copy()
-    remember_released(np.full((8, len(before)), 0.5), np.arange(64, 72), state, SETTINGS.strides)
+    remember_released(np.full((8, len(before)), 0.5), np.arange(64, 72), task_of(state)[1])
     due = np.array([(np.arange(64, 72) % stride == 0).sum() for stride in SETTINGS.strides])
     np.testing.assert_array_equal(state.memory.size - before, np.where(SETTINGS.strides < 32, due, 0))
     assert (SETTINGS.strides >= 32).any()
@@ -111,7 +112,7 @@ def test_scores_are_those_of_the_rows_themselves():
     info, out = no_info(1), np.zeros((1, 1))
     for x in (np.zeros((1, 3)), np.full((1, 3), 9.0)):
         ask_rows(x, handle, info)
-        combine(task.scratch.statistics[None].copy(), state, SETTINGS, task.scratch, out)
+        combine(task.scratch.statistics[None].copy(), handle, out)
         assert out[0, 0] == pytest.approx(info.score[0])
 
 

@@ -26,6 +26,8 @@ from everlearn.anomaly.kernels.rows import (
 )
 from everlearn.anomaly.kernels.sample import column_rarity, distances_to_mass
 from everlearn.linalg.compile import inner, kernel
+from everlearn.linalg.dense import copy_vector
+from everlearn.linalg.handle import lent
 
 LEAST_LEFT = 0.05  # share of a component's spread that must stay without the row: below it the row is the component
 
@@ -88,9 +90,10 @@ def left_out_atypicality(x, density, rows, scratch):
     return -parts.max() - np.log(np.exp(parts - parts.max()).sum())
 
 
-@kernel
-def rescore_static(X, state, scratch, out):
+@inner
+def rescore_static(X, handle, out):
     """Statistics of rows that do not depend on the rows before, into the first four columns of `out`."""
+    state, _, scratch = lent(handle)
     for t in range(len(X)):
         out[t, 0] = left_out_atypicality(X[t], state.density, float(state.clock.learned[0]), scratch)
         out[t, 1] = column_rarity(X[t], state.sample)
@@ -99,29 +102,31 @@ def rescore_static(X, state, scratch, out):
 
 
 @kernel
-def rescore_sample(state, scratch, statistics):
+def rescore_sample(handle, statistics):
     """Score the sample's first rows as the present model does, for `as_usual_as_others`; `statistics` is room for them.
 
     The first places of a reservoir hold old rows longer than others. Rows that have been known for long say more of
     what is usual: with every third place in their stead a fault that lasts is sooner as usual as they are, and the
     average precision on NAB is smaller by 0.01 to 0.02 (benchmarks/anomaly.py).
     """
+    state, _, _ = handle.content
     size, among = min(state.sample.size[0], statistics.shape[0]), state.among
-    rescore_static(state.sample.rows[:size], state, scratch, statistics)
+    rescore_static(state.sample.rows[:size], handle, statistics)
     for i in range(among.size.shape[0]):
         # NaN, of rows that say nothing, come last.
         among.ordered[i, :size] = np.sort(statistics[:size, i])
         among.size[i] = size - np.count_nonzero(np.isnan(statistics[:size, i]))
 
 
-@kernel
-def rescore_stream(X, state, settings, scratch, out):
+@inner
+def rescore_stream(X, handle, out):
     """All statistics of rows in their order, into `out`; clock and past of the state move on, in place."""
-    rescore_static(X, state, scratch, out)
+    state, settings, scratch = lent(handle)
+    rescore_static(X, handle, out)
     for t in range(len(X)):
         if any_observed(X[t]):
             statistics_of(X[t], state, settings, scratch)
-            out[t, 4:] = scratch.statistics[4:]
+            copy_vector(scratch.statistics[4:], out[t, 4:])
         else:
             out[t] = np.nan
         advance(X[t], state.past, state.season, state.clock, scratch)
@@ -141,9 +146,11 @@ def refill(memory, statistics, numbers, strides):
         fit_tail(memory, i)
 
 
-@kernel
-def remember_released(statistics, numbers, state, strides):
+@inner
+def remember_released(statistics, numbers, handle):
     """Remember the statistics of rows that were held back, in place; the slowest ones were remembered at once."""
+    state, settings, _ = lent(handle)
+    strides = settings.strides
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):
             due = strides[i] < ALWAYS_REMEMBERED and numbers[t] % strides[i] == 0
@@ -151,9 +158,10 @@ def remember_released(statistics, numbers, state, strides):
                 remember(state.memory, i, statistics[t, i])
 
 
-@kernel
-def add_rows_before(scores, state, settings):
+@inner
+def add_rows_before(scores, handle):
     """Scores of rows in their order, each with those of the rows before it, in place; the mean moves on with them."""
+    state, settings, _ = lent(handle)
     gate = predictability(state.past, state.clock)
     state.recent[0] = 0.0
     for t in range(len(scores)):
@@ -162,9 +170,10 @@ def add_rows_before(scores, state, settings):
         state.recent[0] = next_recent(state.recent[0], own, settings)
 
 
-@kernel
-def combine(statistics, state, settings, scratch, out):
+@inner
+def combine(statistics, handle, out):
     """Combined score of each row of statistics, by their ranks in the memory as it is."""
+    state, settings, scratch = lent(handle)
     gate = predictability(state.past, state.clock)
     for t in range(len(statistics)):
         for i in range(statistics.shape[1]):

@@ -23,7 +23,7 @@ from everlearn.anomaly.kernels.sample import column_rarity, coordinate, distance
 from everlearn.anomaly.kernels.season import visit
 from everlearn.linalg.compile import inlined, inner, kernel
 from everlearn.linalg.dense import copy_vector
-from everlearn.linalg.handle import hold
+from everlearn.linalg.handle import hold, lent
 from everlearn.linalg.uniforms import uniform
 
 NEIGHBOURS = 2  # place of the distance to the nearest rows of the sample
@@ -425,24 +425,24 @@ def blame_columns(x, state, scratch):
         scratch.blame[j] = most
 
 
-@kernel
+@inner
 def ask_rows(X, handle, out):
     """Score each row as if it were the next of the stream; nothing is learned. `handle` is of a `Task`."""
-    state, settings, scratch = handle.content
+    state, settings, scratch = lent(handle)
     for t in range(len(X)):
         score, gate = score_row(X[t], state, settings, scratch)
         tell_row(t, score, gate, state, settings, out)
-        out.parts[t] = scratch.parts
+        copy_vector(scratch.parts, out.parts[t])
 
 
-@kernel
+@inner
 def blame_rows(X, handle, out):
     """How strange each column of each row is, in nats, into `out` (n, D); nothing is learned."""
-    state, settings, scratch = handle.content
+    state, settings, scratch = lent(handle)
     for t in range(len(X)):
         score_row(X[t], state, settings, scratch)
         blame_columns(X[t], state, scratch)
-        out[t] = scratch.blame
+        copy_vector(scratch.blame, out[t])
 
 
 @inner
@@ -533,16 +533,10 @@ def hold_row(x, state, scratch):
     guard.pressure[0] += 1.0
 
 
-@kernel
+@inner
 def learn_rows(X, handle, out):
     """Score and learn rows until the mixture or the units are due, or held rows are a new normal; returns how many."""
-    state, settings, scratch = handle.content
-    return learn_until_due(X, state, settings, scratch, out)
-
-
-@inner
-def learn_until_due(X, state, settings, scratch, out):
-    """`learn_rows` with its task unpacked: as an inner function, without a count of references to its 80 arrays."""
+    state, settings, scratch = lent(handle)
     clock, guard = state.clock, state.guard
     # Rows until something outside of this loop is to be done; the caller does it between two calls.
     due = min(clock.next_sample[0] - clock.learned[0], state.pending.rows.shape[0] - state.pending.size[0])
@@ -587,10 +581,10 @@ def learn_until_due(X, state, settings, scratch, out):
     return len(X)
 
 
-@kernel
+@inner
 def replay(X, handle):
     """Let the past learn rows anew after a change of its units; in place."""
-    state, settings, scratch = handle.content
+    state, settings, scratch = lent(handle)
     for t in range(len(X)):
         past_statistics(X[t], state.past, state.season, state.clock, settings.time_scales, scratch)
         learn_usual(X[t], state.past, state.clock, scratch)
