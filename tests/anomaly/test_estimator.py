@@ -220,7 +220,9 @@ def with_faults(n, seed, share=0.05):
     return X
 
 
-FAR_OUT = pytest.mark.xfail(strict=True, reason="22 nats out the offset moves by 2.0: three far rows carry its law")
+# One standard error of the scale of a tail from 140 scores is 8 %, at 22 nats 1.9: here the scale is 0.89 at first and
+# 1.05 after the 1,200 rows.
+FAR_OUT = pytest.mark.xfail(strict=True, reason="22 nats out the offset moves by 2.0 with the scale of the tail")
 
 
 @pytest.mark.parametrize(("seed", "most"), [pytest.param(0, 1.5, marks=FAR_OUT), (2, 0.5)])
