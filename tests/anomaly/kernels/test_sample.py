@@ -53,6 +53,18 @@ def test_distances_to_rows_that_are_equal():
         assert far == pytest.approx(naive.distance_to_mass(x, rows, centres, scales, 0.3), rel=1e-6)
 
 
+def test_distances_of_a_row_from_which_most_are_equally_far():
+    """Less than three tenths of the squares are below their mean: the first bound must not be taken for it."""
+    rng = np.random.default_rng(8)
+    rows = np.full((150, 2), 5.0)
+    rows[:12] = 0.1 * rng.normal(size=(12, 2))
+    state, x = state_with_sample(rows), np.array([0.02, -0.01])
+    centres, scales = state.sample.units
+    near, far = distances_to_mass(x, state.sample, scratch_for(state))
+    assert near == pytest.approx(naive.distance_to_mass(x, rows, centres, scales, 0.1), rel=1e-5)
+    assert far == pytest.approx(naive.distance_to_mass(x, rows, centres, scales, 0.3), rel=1e-5)
+
+
 def test_the_sample_passes_over_gaps():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(90, 3))
