@@ -220,13 +220,8 @@ def with_faults(n, seed, share=0.05):
     return X
 
 
-# One standard error of the scale of a tail from 140 scores is 8 %, at 22 nats 1.9: here the scale is 0.89 at first and
-# 1.05 after the 1,200 rows.
-FAR_OUT = pytest.mark.xfail(strict=True, reason="22 nats out the offset moves by 2.0 with the scale of the tail")
-
-
-@pytest.mark.parametrize(("seed", "most"), [pytest.param(0, 1.5, marks=FAR_OUT), (2, 0.5)])
-def test_contamination_stays_the_quantile_of_the_scores_in_any_split(seed, most):
+@pytest.mark.parametrize("seed", [0, 2])
+def test_contamination_stays_the_quantile_of_the_scores_in_any_split(seed):
     """Not the log of the contamination, to which anomalies that go far beyond it say nothing."""
     X, later = with_faults(1500, seed), with_faults(1200, seed + 1)
     detector = AnomalyDetector(contamination=0.02, grace_period=100).fit(X)
@@ -240,10 +235,21 @@ def test_contamination_stays_the_quantile_of_the_scores_in_any_split(seed, most)
         single.partial_fit(later[start : start + 37])
     assert whole.offset_ == single.offset_
     assert whole.events_ == single.events_
-    assert whole.offset_ == pytest.approx(before, abs=most)
     assert before < np.log(0.02) - 1.5
     again = everlearn.loads(everlearn.dumps(whole))
     assert again.partial_fit(X).offset_ == whole.partial_fit(X).offset_
+
+
+# One standard error of the scale of a tail from 140 scores is 8 %, at 22 nats 1.9: here the scale is 0.89 at first and
+# 1.05 after the 1,200 rows.
+FAR_OUT = pytest.mark.xfail(strict=True, reason="22 nats out the offset moves by 2.0 with the scale of the tail")
+
+
+@pytest.mark.parametrize(("seed", "most"), [pytest.param(0, 1.5, marks=FAR_OUT), (2, 0.5)])
+def test_contamination_keeps_its_offset_on_more_rows_of_the_same_stream(seed, most):
+    detector = AnomalyDetector(contamination=0.02, grace_period=100).fit(with_faults(1500, seed))
+    before = detector.offset_
+    assert detector.partial_fit(with_faults(1200, seed + 1)).offset_ == pytest.approx(before, abs=most)
 
 
 def test_contamination_of_a_stream_is_the_quantile_of_its_latest_scores():

@@ -150,7 +150,8 @@ def distances_to_mass(x, sample, scratch):
         add_squares(squares, sample.coordinates[j], coordinate(x[j], sample, j), size)
     far = min(max(3, int(MASSES[1] * size)), size)
     near = min(max(3, int(MASSES[0] * size)), far)
-    # At most total / b of them are larger than b (Markov), and a sum takes a tenth of the time of a maximum.
+    # At most total / b of the squares are larger than b (Markov): with this b, `far` are not. A maximum would take ten
+    # times as long as the sum.
     _, total = mass_below(squares, size, np.inf)
     wide, bound = smallest_sum(squares, size, far, 0.0, total / max(size - far, 1))
     narrow, _ = smallest_sum(squares, size, near, 0.0, bound)
